@@ -1,0 +1,1 @@
+"""Floor 2: wire forms. One file and one row per dialect."""

@@ -1,0 +1,1 @@
+"""Floor 5: HTTP in, HTTP out."""

@@ -1,0 +1,1 @@
+"""The management API. One file per topic, one row per endpoint."""

@@ -1,0 +1,1 @@
+"""Floor 0: values, errors, settings, time. Imports nothing of ours but itself."""

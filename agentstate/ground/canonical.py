@@ -1,0 +1,130 @@
+"""Strict JSON in, canonical bytes and digests out.
+
+Requests are parsed strictly: duplicate keys, NaN, deep nesting and huge integers are refused, since
+two readers could disagree about them and the fingerprint must name one meaning. Numbers keep the
+text they were sent with: `1`, `1.0` and `true` are three values and a 19-digit id survives.
+Pure functions; the counterpart that decides *what* is hashed is `steps/identify.py`.
+
+How numbers keep their text: the C parser hands each non-integer to `Number`; the C encoder hands it
+back to `_default`, which wraps its text in an object with the one key NUL. A body that itself has
+that key is refused, so the wrapped form stays unambiguous.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any, Union
+
+from agentstate.ground.errors import BadRequest, shorten
+
+JSON = Union[dict[str, "JSON"], list["JSON"], str, int, float, bool, None]
+
+DIGEST_BYTES = 32
+OFF_LOOP_BYTES = 256 * 1024  # from about here parsing takes over a millisecond: use a thread
+
+_WRAPPED = re.compile(r'\{"\\u0000":"([-+0-9.eE]+)"\}')
+
+
+class Number:
+    """A JSON number that is not an integer, with the text it was sent as."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __float__(self) -> float:
+        return float(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def parse(raw: bytes) -> JSON:
+    """Parse strict JSON; non-integers come back as `Number`.
+
+    Raises:
+        BadRequest: not UTF-8, not JSON, a duplicate key, NaN or Infinity, nesting over the
+            interpreter's limit, or an integer of more than 4,300 digits.
+    """
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"The body must be UTF-8; byte {error.start} is not. Encode the JSON as UTF-8."
+        ) from error
+    try:
+        value: JSON = _DECODER.decode(text)
+    except RecursionError as error:
+        raise BadRequest("The JSON body is nested too deeply to be read.") from error
+    except json.JSONDecodeError as error:
+        raise BadRequest(
+            f"The body must be JSON; at line {error.lineno}, column {error.colno}: {error.msg}."
+        ) from error
+    except ValueError as error:  # Python's own bound on integer digits
+        raise BadRequest(f"The JSON body holds a number that is too long: {error}.") from error
+    return value
+
+
+def canonical(value: JSON) -> bytes:
+    """Render the one form that is hashed: sorted keys, no white space, ASCII, numbers as sent."""
+    return _SORTED.encode(value).encode("ascii")
+
+
+def encode(value: JSON) -> bytes:
+    """Render compact JSON in the order the keys were sent, numbers as sent, ASCII only."""
+    text = _AS_SENT.encode(value)
+    if '"\\u0000":' in text:
+        text = _WRAPPED.sub(r"\1", text)
+    return text.encode("ascii")
+
+
+def digest(*parts: bytes) -> bytes:
+    """Return the SHA-256 over the parts, each preceded by its length so that no two lists collide."""
+    state = hashlib.sha256()
+    for part in parts:
+        state.update(b"%d:" % len(part))
+        state.update(part)
+    return state.digest()
+
+
+def _default(value: object) -> dict[str, str]:
+    if isinstance(value, Number):
+        return {"\x00": value.text}
+    raise TypeError(f"not JSON: {type(value).__name__}")
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise BadRequest(
+                    f"The JSON body names the key {shorten(key)!r} twice in one object. "
+                    "Readers disagree about which one counts; send it once.",
+                    param=shorten(key),
+                )
+            seen.add(key)
+    if "\x00" in found:
+        raise BadRequest("The JSON body has an object key that is one NUL character; rename it.")
+    return found
+
+
+def _constant(name: str) -> None:
+    raise BadRequest(f"The JSON body holds {name}, which is not JSON. Send a number or null.")
+
+
+_DECODER = json.JSONDecoder(
+    parse_float=Number, parse_constant=_constant, object_pairs_hook=_pairs
+)
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_default)
+_AS_SENT = json.JSONEncoder(separators=(",", ":"), default=_default)

@@ -1,0 +1,19 @@
+"""The only module that reads time.
+
+Wall time is integer milliseconds UTC and goes into records. `monotonic_s` is for measuring and for
+time limits and never goes into a record, since it means nothing after a restart.
+"""
+
+from __future__ import annotations
+
+import time
+
+
+def now_ms() -> int:
+    """Return wall-clock time in milliseconds since 1970, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_s() -> float:
+    """Return seconds of a clock that never goes backwards; only differences mean anything."""
+    return time.perf_counter()

@@ -1,0 +1,193 @@
+"""What can go wrong, as values with a stable code.
+
+    AgentStateError
+    ├── ClientError            the caller asked wrongly: 4xx, a retry cannot help
+    │   ├── BadRequest         400  not JSON, no messages, duplicate keys, odd step number
+    │   ├── NotFound           404  no such session, step, endpoint
+    │   ├── MethodNotAllowed   405
+    │   ├── Conflict           409  the thing is not in a state for that
+    │   ├── TooLarge           413  body, header or frame over its named limit
+    │   ├── UnsupportedCoding  415  a Content-Encoding that cannot be read here
+    │   ├── Forbidden          403  Host, Origin or token check failed
+    │   └── RequestTimeout     408  the client was too slow in sending
+    ├── UpstreamError          a target failed: mostly 502 and 504
+    │   ├── ConnectFailed      nothing was sent; another try is free
+    │   ├── UpstreamTimeout    504  connect, first byte, gap or total limit
+    │   ├── UpstreamCut        the answer stopped in the middle
+    │   ├── UpstreamProtocol   what came was not HTTP, or not decodable
+    │   ├── UpstreamRefused    an HTTP error status, or an error inside a 200
+    │   └── NotAnAnswer        a 200 that is no complete answer of its dialect
+    ├── StoreError             our disk failed: 503, nothing was paid
+    │   └── StoreBusy          a second server holds the file
+    └── SettingError           the configuration is wrong: refuse to start
+
+Our own bugs are `AssertionError` or whatever they are: logged whole, shown as `internal`.
+A message says what was expected, what was found, where, and what to do. It never holds a key, a
+prompt or an answer; values are cut by `shorten`.
+"""
+
+from __future__ import annotations
+
+VALUE_CHARS_MAX = 80  # long enough to recognise a value, short enough for one log line
+
+
+class AgentStateError(Exception):
+    """Base of all errors that are meant. Not raised itself."""
+
+    code = "internal"
+    status = 500
+    retry_helps = False  # False renders `x-should-retry: false`
+
+    def __init__(self, message: str, *, param: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param  # the field or header at fault; None = not one field
+        self.hint = hint  # what to do, where the message does not say it; None = it does
+
+
+class ClientError(AgentStateError):
+    """They asked wrongly."""
+
+    code = "invalid_request"
+    status = 400
+
+
+class BadRequest(ClientError):
+    """The request cannot be understood."""
+
+
+class NotFound(ClientError):
+    """What was named does not exist."""
+
+    code = "not_found"
+    status = 404
+
+
+class MethodNotAllowed(ClientError):
+    """The path exists, the method does not."""
+
+    code = "method_not_allowed"
+    status = 405
+
+
+class Conflict(ClientError):
+    """The thing exists and is not in a state for that."""
+
+    code = "conflict"
+    status = 409
+
+
+class TooLarge(ClientError):
+    """A body, header or frame is over its named limit."""
+
+    code = "too_large"
+    status = 413
+
+
+class UnsupportedCoding(ClientError):
+    """The body carries a Content-Encoding that cannot be read here."""
+
+    code = "unsupported_encoding"
+    status = 415
+
+
+class Forbidden(ClientError):
+    """A Host, Origin or token check failed."""
+
+    code = "forbidden"
+    status = 403
+
+
+class RequestTimeout(ClientError):
+    """The client was too slow in sending its request."""
+
+    code = "request_timeout"
+    status = 408
+
+
+class UpstreamError(AgentStateError):
+    """A target failed. `upstream_status` is what it said; None = it did not get that far."""
+
+    code = "upstream_error"
+    status = 502
+    retry_helps = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        upstream_status: int | None = None,
+        provider: str | None = None,
+        param: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, param=param, hint=hint)
+        self.upstream_status = upstream_status
+        self.provider = provider
+
+
+class ConnectFailed(UpstreamError):
+    """No connection could be made: nothing was sent, another try is free."""
+
+    code = "upstream_unreachable"
+
+
+class UpstreamTimeout(UpstreamError):
+    """One of the limits passed: `limit` is connect, first_byte, gap or total."""
+
+    code = "upstream_timeout"
+    status = 504
+
+    def __init__(self, message: str, *, limit: str, provider: str | None = None) -> None:
+        super().__init__(message, provider=provider)
+        self.limit = limit
+
+
+class UpstreamCut(UpstreamError):
+    """The answer stopped in the middle: reset, early end, or fewer bytes than announced."""
+
+    code = "upstream_cut"
+
+
+class UpstreamProtocol(UpstreamError):
+    """What came was not HTTP, or its coding could not be decoded."""
+
+    code = "upstream_protocol"
+
+
+class UpstreamRefused(UpstreamError):
+    """The target answered with an error: an HTTP error status, or an error inside a 200."""
+
+    code = "upstream_refused"
+
+
+class NotAnAnswer(UpstreamError):
+    """A 200 that is no complete answer of its dialect: an HTML page, no finish reason, all null."""
+
+    code = "incomplete_answer"
+
+
+class StoreError(AgentStateError):
+    """Our disk failed. Raised before anything is paid wherever that is possible."""
+
+    code = "store_unavailable"
+    status = 503
+    retry_helps = True
+
+
+class StoreBusy(StoreError):
+    """A second server was started on a file that another one holds."""
+
+    code = "store_busy"
+
+
+class SettingError(AgentStateError):
+    """The configuration is wrong; the message names file, line and the nearest known key."""
+
+    code = "bad_setting"
+
+
+def shorten(value: object, chars_max: int = VALUE_CHARS_MAX) -> str:
+    """Render a value for a message: `repr`, cut to `chars_max` characters with a mark."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"

@@ -1,0 +1,260 @@
+"""The values that cross the seam between steps and store, and between store and doors.
+
+All frozen. Time is integer milliseconds UTC (`_ms`), money integer micro-dollars (`_microusd`), digests
+are 32 raw bytes. None always has the meaning given beside the field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agentstate.ground.canonical import JSON
+from agentstate.ground.chat import ToolCall, Usage
+
+StepState = Literal["in_flight", "complete", "failed", "interrupted"]
+# in_flight    claimed, no answer yet             failed       no complete answer came
+# complete     an answer is on record             interrupted  the proxy died while it was in flight
+
+SessionStatus = Literal["RUNNING", "WAITING", "PAUSED", "FAILED", "COMPLETED"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a request that is stored once however many requests contain it."""
+
+    digest: bytes  # over the canonical form, so key order does not matter
+    value: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """A request body, split so that a long run grows by what is new.
+
+    The body is rebuilt as `envelope` with each of `shared` put back under its key and the chain
+    under `list_key`.
+    """
+
+    envelope: JSON  # the small rest of the body, as sent
+    shared: tuple[tuple[str, Part], ...]  # large top-level values that repeat: tools, instructions
+    list_key: str  # "messages" or "input"; '' = the body has no such list
+    chain: tuple[Part, ...]  # its items in order; stored as nodes, each naming its parent
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The keys a request is found by. Pure functions of the request."""
+
+    raw: bytes  # over dialect, path, counted headers and the raw body: the cheap first look
+    exact: bytes  # the fingerprint
+    pinned: bytes  # the fingerprint with the content of tool results left out
+    masked: bytes  # `pinned` with clocks in system text left out as well
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is written before a call goes upstream: "in flight"."""
+
+    session: str  # the caller's name for it; made on first sight
+    step_number: int | None  # as the caller said; None = next free number
+    run_id: str | None  # None = no run id was sent
+    call_id: str | None
+    occurrence: int  # n-th time of this fingerprint in its run, from 0; 0 without a run id
+    dialect: str
+    path: str  # below the base, e.g. "/v1/chat/completions"
+    model: str
+    streams: bool  # the body asked for a stream
+    identity: Identity
+    request: RequestRecord
+    created_ms: int
+    is_mock: bool = False  # the call would go to the mock provider
+    # Reuse this step's row (a failed or interrupted try of the same call, or a refresh).
+    # None = a new row.
+    step_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The row a claim got."""
+
+    step_id: int
+    index: int  # order of first arrival in the session, from 0, unique
+    step_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at one target, ended."""
+
+    provider: str
+    model: str
+    started_ms: int
+    ended_ms: int
+    status: int | None = None  # upstream's HTTP status; None = it did not get that far
+    error_code: str | None = None  # a code of errors.py; None = it succeeded
+    error: str | None = None  # one line, redacted
+    first_byte_ms: int | None = None  # since started_ms; None = none came
+    excerpt: bytes = b""  # the beginning of an answer that was none, for a person to look at
+    dropped: tuple[str, ...] = ()  # what translation could not say
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """What the agent got, byte for byte."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]  # end-to-end ones, without length and coding
+    form: Literal["body", "events"]
+    content: bytes  # the body, or the raw events one after another
+    pace: bytes = b""  # events: one little-endian (uint32 length, uint32 ms since head) per write
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An answer and all that is known of it; committed and fsynced in one transaction."""
+
+    step_id: int
+    answered_ms: int
+    attempts: tuple[Attempt, ...]
+    answer: RecordedAnswer
+    provider: str
+    model: str  # as the upstream named it, else as asked
+    response_id: str | None
+    finish_reason: str | None
+    text: str  # of the first choice, for lists and search
+    tool_calls: tuple[tuple[int, ToolCall], ...]  # (choice index, call)
+    usage: Usage | None
+    usage_estimated: bool  # counted by us because the upstream sent none
+    cost_microusd: int | None  # None = price or usage unknown
+    latency_ms: int  # from request head to completing frame
+    first_content_ms: int | None  # streams: to the first content event
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What came after the completing frame; appended, with what it changes."""
+
+    step_id: int
+    content: bytes
+    pace: bytes
+    usage: Usage | None
+    usage_estimated: bool
+    cost_microusd: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayNote:
+    """Bookkeeping of one replay, written behind."""
+
+    session: str
+    step_id: int
+    replayed_ms: int
+    mode: Literal["exact", "pinned", "masked", "joined"]
+    saved_microusd: int  # 0 where the cost is unknown
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A recorded step as the replay ladder sees it."""
+
+    step_id: int
+    answer_id: int | None  # None = no answer on record
+    index: int
+    step_number: int
+    state: StepState
+    run_id: str | None
+    call_id: str | None
+    occurrence: int
+    model: str
+    streams: bool
+    identity: Identity
+    is_mock: bool
+    created_ms: int
+    answered_ms: int | None  # None = not yet
+    replayed_ms: int | None  # last time it was replayed; None = never
+    cost_microusd: int | None
+    provider: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step as lists and pages show it."""
+
+    step_id: int
+    session: str
+    index: int
+    step_number: int
+    state: StepState
+    fingerprint: bytes
+    dialect: str
+    path: str
+    model: str
+    provider: str | None
+    streams: bool
+    run_id: str | None
+    response_id: str | None
+    finish_reason: str | None
+    text: str
+    usage: Usage | None
+    usage_estimated: bool
+    cost_microusd: int | None
+    latency_ms: int | None
+    first_content_ms: int | None
+    created_ms: int
+    answered_ms: int | None
+    replays: int
+    replayed_ms: int | None
+    saved_microusd: int
+    error_code: str | None  # of the last attempt; None = it succeeded or none ended
+    error: str | None
+    is_mock: bool
+    rolled_back_ms: int | None = None  # None = active
+    detail: dict[str, JSON] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as lists and pages show it."""
+
+    session: str
+    status: SessionStatus
+    created_ms: int
+    updated_ms: int
+    steps: int
+    last_step_number: int | None  # None = no step yet
+    input_tokens: int
+    output_tokens: int
+    cost_microusd: int
+    unknown_costs: int  # answered steps whose cost is not known, so the sum is a lower bound
+    replays: int
+    saved_microusd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Filter, order and page of a listing. Wide on purpose: most endpoints need no new method."""
+
+    session: str | None = None
+    status: str | None = None
+    state: str | None = None
+    search: str | None = None  # part of the session's name
+    after: str | None = None  # opaque cursor of the page before; None = first page
+    limit: int = 100
+    newest_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StepPage:
+    """One page of steps. `next_cursor` None = the last page."""
+
+    rows: tuple[StepRow, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """One page of sessions. `next_cursor` None = the last page."""
+
+    rows: tuple[SessionRow, ...]
+    next_cursor: str | None = None

@@ -1,0 +1,1 @@
+"""Floor 4: what runs beside calls: the mock provider, demos, bench."""
