@@ -1,8 +1,8 @@
 """What a dialect must be able to say. One file per wire form; all pure functions on values.
 
-A dialect reads requests, reads answers (whole or as a stream), and makes the bytes that are ours: the
-other form of a recorded answer, errors, and error events. It knows nothing of sockets, stores or
-sessions. The rows are in `dialects/__init__.py`; `tests/dialects/contract.py` proves each of them.
+A dialect reads requests, reads answers (whole or as a stream), and makes the bytes that are ours:
+the other form of a recorded answer, errors, and error events. It knows nothing of sockets, stores
+or sessions. The rows are in `dialects/__init__.py`; `tests/dialects/contract.py` proves each of them.
 """
 
 from __future__ import annotations

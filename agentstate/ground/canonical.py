@@ -88,7 +88,7 @@ def encode(value: JSON) -> bytes:
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return the SHA-256 over the parts, each preceded by its length so that no two lists collide."""
+    """Return the SHA-256 over the parts, each preceded by its length: no two lists collide."""
     state = hashlib.sha256()
     for part in parts:
         state.update(b"%d:" % len(part))
@@ -123,8 +123,6 @@ def _constant(name: str) -> None:
     raise BadRequest(f"The JSON body holds {name}, which is not JSON. Send a number or null.")
 
 
-_DECODER = json.JSONDecoder(
-    parse_float=Number, parse_constant=_constant, object_pairs_hook=_pairs
-)
+_DECODER = json.JSONDecoder(parse_float=Number, parse_constant=_constant, object_pairs_hook=_pairs)
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_default)
 _AS_SENT = json.JSONEncoder(separators=(",", ":"), default=_default)

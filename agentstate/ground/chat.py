@@ -1,7 +1,7 @@
 """The neutral form of an answer: what every dialect can be read into.
 
-Steps, gate, export and translation read these values and never a dialect's JSON. Reading is lossy on
-purpose; the bytes on record are the truth and are what a replay sends. The counterpart is
+Steps, gate, export and translation read these values and never a dialect's JSON. Reading is lossy
+on purpose; the bytes on record are the truth and are what a replay sends. The counterpart is
 `dialects/`, one file per wire form.
 """
 
@@ -52,7 +52,7 @@ class Answer:
     response_id: str | None = None
     model: str | None = None  # as the upstream named it; None = it did not
     usage: Usage | None = None  # None = not reported
-    # What makes it no answer: the upstream's error inside a 200, or what is missing. None = nothing.
+    # What makes it no answer: an error inside a 200, or what is missing. None = nothing.
     fault: str | None = None
     is_complete: bool = False  # every choice has a terminal reason; see DESIGN section 4
     extra: dict[str, str] = field(default_factory=dict)  # dialect's own facts, for display

@@ -1,7 +1,7 @@
 """The values that cross the seam between steps and store, and between store and doors.
 
-All frozen. Time is integer milliseconds UTC (`_ms`), money integer micro-dollars (`_microusd`), digests
-are 32 raw bytes. None always has the meaning given beside the field.
+All frozen. Time is integer milliseconds UTC (`_ms`), money integer micro-dollars (`_microusd`),
+digests are 32 raw bytes. None always has the meaning given beside the field.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class TaskSet:
         return task
 
     async def close(self, patience_s: float) -> int:
-        """Wait up to `patience_s` for all tasks, cancel the rest, return how many were cancelled."""
+        """Wait up to `patience_s` for all tasks, cancel the rest; return how many that was."""
         tasks = set(self._tasks)
         if not tasks:
             return 0

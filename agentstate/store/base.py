@@ -1,8 +1,8 @@
 """The store: what steps and doors may ask of the record.
 
-Each method is one transaction: it happens whole or not at all, and one that fails never rolls back a
-neighbour that shared its commit. Nothing outside this folder knows SQL. `tests/store/contract.py` is
-the proof that any backend must pass.
+Each method is one transaction: it happens whole or not at all, and one that fails never rolls back
+a neighbour that shared its commit. Nothing outside this folder knows SQL. `tests/store/contract.py`
+is the proof that any backend must pass.
 
 Durability: `record_answer` returns after the answer is on the disk (fsync). `claim_step`,
 `append_tail`, `record_failure` and `consume` survive a kill of the process; a power cut may take

@@ -114,7 +114,7 @@ class Response:
     body: bytes | AsyncIterator[bytes] = b""
 
 
-class Abort(Exception):  # noqa: N818 - it is a signal, not a fault of ours
+class Abort(Exception):
     """Raised by a body iterator: the answer cannot be finished honestly, cut the connection."""
 
 
