@@ -67,6 +67,7 @@ class Claim:
     identity: Identity
     request: RequestRecord
     created_ms: int
+    prompt: str = ""  # beginning of the last user message, for lists
     is_mock: bool = False  # the call would go to the mock provider
     # Reuse this step's row (a failed or interrupted try of the same call, or a refresh).
     # None = a new row.
@@ -107,6 +108,9 @@ class RecordedAnswer:
     form: Literal["body", "events"]
     content: bytes  # the body, or the raw events one after another
     pace: bytes = b""  # events: one little-endian (uint32 length, uint32 ms since head) per write
+    # The upstream's end was seen, so nothing is missing after `content`. False: committed at the
+    # completing frame, and the proxy died before the tail; a replay ends the stream itself.
+    is_sealed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +139,9 @@ class Tail:
     """What came after the completing frame; appended, with what it changes."""
 
     step_id: int
-    content: bytes
+    content: bytes  # may be empty: then only the rest changes
     pace: bytes
+    seals: bool  # the upstream's end was seen: nothing comes after this
     usage: Usage | None
     usage_estimated: bool
     cost_microusd: int | None
@@ -195,7 +200,8 @@ class StepRow:
     run_id: str | None
     response_id: str | None
     finish_reason: str | None
-    text: str
+    prompt: str  # beginning of the last user message
+    text: str  # beginning of the first choice's text
     usage: Usage | None
     usage_estimated: bool
     cost_microusd: int | None

@@ -8,14 +8,28 @@ Durability: `record_answer` returns after the answer is on the disk (fsync). `cl
 `append_tail`, `record_failure` and `consume` survive a kill of the process; a power cut may take
 back the last of them, never an answer. `note_replay` is written behind, but reads see it at once.
 
-Every method may raise `StoreError` when the disk fails; then nothing of it was written.
+The sums of a session count every answer that was recorded and not taken back: an answer replaced by
+a refresh was paid for and stays in them. A step shows its last answer.
+
+Text that is no Unicode (lone surrogates, which JSON can spell) comes back with U+FFFD in their
+place; requests and answers come back as they went in. Token counts and costs are kept in 0 to
+`COUNT_MAX`.
+
+Every method may raise `StoreError` when the disk fails; then nothing of it was written. Cancelling
+a call does not take back what it already handed over: it may still be written.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
+from collections.abc import Iterable
 from typing import Literal, Protocol
 
 from agentstate.ground.canonical import JSON
+from agentstate.ground.chat import Usage
+from agentstate.ground.errors import BadRequest, shorten
 from agentstate.ground.records import (
     Attempt,
     Candidate,
@@ -34,6 +48,11 @@ from agentstate.ground.records import (
 
 Key = Literal["raw", "exact", "pinned", "masked"]
 
+LIST_LIMIT_MAX = 1000  # rows of one page: enough for a screen, little enough to build in one go
+# A trillion tokens, or a million dollars, in one call is an upstream's mistake; sums of a million
+# calls still fit the 63 bits of SQLite and of most readers.
+COUNT_MAX = 10**12
+
 
 class Store(Protocol):
     """One record of sessions and their steps."""
@@ -43,7 +62,8 @@ class Store(Protocol):
     async def open(self) -> int:
         """Open or create the record, migrate it forward, mark claims of a dead process.
 
-        Returns how many steps were marked `interrupted`.
+        Returns how many steps were marked `interrupted`. A step that has an answer from before (its
+        refresh was interrupted) is complete again instead, and not counted.
 
         Raises:
             StoreBusy: another server holds the file.
@@ -52,11 +72,17 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Write what was noted, fold the log into the file, let go of it. Idempotent."""
+        """Write what was noted, fold the log into the file, let go of it. Idempotent.
+
+        Waits a bounded time. Any other method but `open` raises `StoreError` from then on.
+        """
         ...
 
     async def check(self) -> None:
-        """Prove with a real write that the record takes writes; raises `StoreError` if not."""
+        """Prove with a real write that the record takes writes; raises `StoreError` if not.
+
+        Notices a file that was deleted or replaced under the running server.
+        """
         ...
 
     # --- the life of a call -----------------------------------------------------------------
@@ -76,41 +102,78 @@ class Store(Protocol):
         """Write that a call is in flight; make its session on first sight.
 
         The request's parts and prefix nodes are stored if they are new. With `claim.step_id` that
-        row is set back to in_flight and keeps index and number; attempts on record stay.
+        row is set back to in_flight and keeps index and number; attempts and answers on record
+        stay, and all else is as the new claim says.
+
+        Raises:
+            NotFound: `claim.step_id` is no step of `claim.session`.
         """
         ...
 
     async def record_answer(self, checkpoint: Checkpoint) -> None:
-        """Commit and fsync an answer; the step is complete. An earlier answer stays as history."""
+        """Commit and fsync an answer; the step is complete. An earlier answer stays as history.
+
+        Raises:
+            NotFound: there is no such step.
+        """
         ...
 
     async def append_tail(self, tail: Tail) -> None:
-        """Append what came after the completing frame to the step's answer."""
+        """Append what came after the completing frame to the step's answer.
+
+        With `tail.usage` the answer's usage and cost become the tail's; without, both stay.
+
+        Raises:
+            NotFound: there is no such step, or no answer that replays.
+        """
         ...
 
     async def record_failure(
         self, step_id: int, attempts: tuple[Attempt, ...], *, failed_ms: int
     ) -> None:
         """Set the step to failed, with its attempts. Also takes back an answer that turned out not
-        to have ended cleanly: what was recorded stays visible and does not replay."""
+        to have ended cleanly: what was recorded stays visible and does not replay.
+
+        Only what came since the last claim is lost: if an earlier answer stands (a refresh failed),
+        the step is complete with that one again.
+
+        Raises:
+            NotFound: there is no such step.
+        """
         ...
 
     def note_replay(self, note: ReplayNote) -> None:
-        """Count a replay: on the step, and the saving on the session. Written behind."""
+        """Count a replay: on the step, and the saving on the session. Written behind.
+
+        Never waits and never fails. While the disk takes no writes the count may lag.
+        """
         ...
 
     async def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
-        """Write that this run has been served this step, so that it is not served to it again."""
+        """Write that this run has been served this step, so that it is not served to it again.
+
+        Raises:
+            NotFound: there is no such session or step.
+        """
         ...
 
     async def list_consumed(self, session: str, run_id: str) -> frozenset[int]:
-        """Return the ids of the steps this run has been served or has itself recorded."""
+        """Return the ids of the steps this run has been served or has itself recorded.
+
+        Recorded: the run made the last claim and an answer is on record.
+        """
         ...
 
     # --- reading ----------------------------------------------------------------------------
 
     async def list_sessions(self, query: Query) -> SessionPage:
-        """List sessions by last activity."""
+        """List sessions by last activity; `search` and `status` filter.
+
+        A session that becomes active while a caller pages through may be seen twice or not at all.
+
+        Raises:
+            BadRequest: `limit` is not in 1 to `LIST_LIMIT_MAX`, or `after` is no cursor.
+        """
         ...
 
     async def read_session(self, session: str) -> SessionRow | None:
@@ -118,11 +181,19 @@ class Store(Protocol):
         ...
 
     async def list_steps(self, query: Query) -> StepPage:
-        """List steps of `query.session` by index, rolled-back ones included."""
+        """List steps of `query.session` by index, rolled-back ones included; `state` filters.
+
+        Raises:
+            BadRequest: as `list_sessions`, or no session is named.
+        """
         ...
 
     async def read_step(self, step_id: int) -> StepRow | None:
         """Return one step, or None."""
+        ...
+
+    async def find_step(self, session: str, index: int) -> StepRow | None:
+        """Return the step of `session` at `index`, or None."""
         ...
 
     async def read_request(self, step_id: int) -> JSON:
@@ -137,3 +208,93 @@ class Store(Protocol):
         """Return counts over the whole record: sessions, steps, replays, cost_microusd,
         saved_microusd, bytes_on_disk."""
         ...
+
+
+# --- shared by the backends -----------------------------------------------------------------------
+
+
+def check_limit(query: Query) -> int:
+    """Return the page size of a listing, or raise `BadRequest`."""
+    if not 1 <= query.limit <= LIST_LIMIT_MAX:
+        raise BadRequest(
+            f"limit must be 1 to {LIST_LIMIT_MAX}; found {query.limit}.", param="limit"
+        )
+    return query.limit
+
+
+def check_session(query: Query) -> str:
+    """Return the session whose steps are to be listed, or raise `BadRequest`."""
+    if query.session is None:
+        raise BadRequest("A listing of steps must name a session.", param="session")
+    return query.session
+
+
+def make_cursor(*place: int) -> str:
+    """Render the place after a page's last row; opaque to callers."""
+    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+
+
+def read_cursor(after: str | None, size: int) -> tuple[int, ...] | None:
+    """Return the `size` numbers a cursor was made of; None = the first page.
+
+    Raises:
+        BadRequest: it is not a cursor of this listing.
+    """
+    if after is None:
+        return None
+    try:
+        place = json.loads(base64.b64decode(after.encode(), b"-_", validate=True))
+    except (binascii.Error, UnicodeError, ValueError, RecursionError):
+        place = None
+    if (
+        not isinstance(place, list)
+        or len(place) != size
+        or not all(type(number) is int and abs(number) < 2**63 for number in place)
+    ):
+        raise BadRequest(
+            f"after must be the next_cursor of a page before; found {shorten(after)!r}.",
+            param="after",
+        )
+    return tuple(place)
+
+
+def clamp(count: int) -> int:
+    """Keep a count in 0 to `COUNT_MAX`."""
+    return max(0, min(count, COUNT_MAX))
+
+
+def clamp_usage(usage: Usage | None) -> Usage | None:
+    """Keep each count of a usage in 0 to `COUNT_MAX`."""
+    if usage is None:
+        return None
+    return Usage(
+        clamp(usage.input_tokens),
+        clamp(usage.output_tokens),
+        clamp(usage.cached_tokens),
+        clamp(usage.cache_write_tokens),
+        clamp(usage.reasoning_tokens),
+    )
+
+
+def rebuild_body(
+    envelope: JSON, shared: Iterable[tuple[str, JSON]], list_key: str, chain: list[JSON]
+) -> JSON:
+    """Put a request body together again; keys the envelope holds a place for keep it."""
+    if not isinstance(envelope, dict):
+        return envelope
+    body = dict(envelope)
+    body.update(shared)
+    if list_key:
+        body[list_key] = chain
+    return body
+
+
+def readable(text: str) -> str:
+    """Return `text` with half surrogate pairs joined, and lone ones replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

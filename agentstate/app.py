@@ -1,0 +1,207 @@
+"""The composition root: builds every part, starts it, and stops it in order.
+
+Start: settings → store (migrated, dead claims marked) → transports → pipeline → doors → server.
+Stop (SIGTERM, SIGINT): no new connections → calls in flight finish, bounded → store closed → 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from agentstate import __version__
+from agentstate.doors.api import endpoint_table
+from agentstate.doors.assets import Assets
+from agentstate.doors.front import FrontDoor
+from agentstate.doors.proxy import ProxyDoor
+from agentstate.ground.errors import SettingError
+from agentstate.ground.prices import load_prices
+from agentstate.ground.settings import Loaded, Settings
+from agentstate.ground.tasks import TaskSet
+from agentstate.house.mock import MockProvider
+from agentstate.steps.forward import Transports
+from agentstate.steps.pipeline import Pipeline
+from agentstate.steps.target import Targets
+from agentstate.steps.upstream import Services
+from agentstate.store import open_store
+from agentstate.store.base import Store
+from agentstate.wire.client import HTTPClient
+from agentstate.wire.endpoint import Router
+from agentstate.wire.server import Server
+
+log = logging.getLogger("agentstate")
+
+LOOPBACK_BINDS = ("127.0.0.1", "::1", "localhost")
+
+
+class App:
+    """A running proxy."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        """Check what only the whole can check; build nothing yet.
+
+        Raises:
+            SettingError: a bind that would let strangers in.
+        """
+        self._loaded = loaded
+        self._settings = loaded.settings
+        check_bind(self._settings)
+        self._tasks = TaskSet()
+        self._store: Store = open_store(self._settings.store)
+        self._transports = Transports(
+            HTTPClient(self._settings.forward, network=loaded.network), MockProvider()
+        )
+        self._server: Server | None = None
+        self.interrupted_count = 0  # claims of a dead process, found at the start
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        assert self._server is not None, "start first"
+        return self._server.address
+
+    async def start(self) -> None:
+        """Open the record and listen.
+
+        Raises:
+            StoreError: the record cannot be opened, or another server holds it.
+            SettingError: the port is taken.
+        """
+        self.interrupted_count = await self._store.open()
+        settings = self._settings
+        targets = Targets(settings.providers, mock_only=settings.mock)
+        services = Services(
+            store=self._store,
+            transports=self._transports,
+            settings=settings,
+            prices=load_prices(),
+            tasks=self._tasks,
+            crash=crash_points(settings.crash_at),
+        )
+        pipeline = Pipeline(services, targets)
+        door = FrontDoor(
+            ProxyDoor(pipeline, self._transports, targets, settings),
+            Router(endpoint_table(self._store, pipeline, __version__)),
+            Assets(),
+            settings.server.hosts,
+        )
+        self._server = Server(door.answer, settings.server)
+        try:
+            await self._server.start()
+        except BaseException:
+            await self._store.close()
+            raise
+
+    async def stop(self) -> None:
+        """Finish what is in flight, bounded, then close the record."""
+        drain_s = self._settings.server.drain_timeout_s
+        if self._server is not None:
+            cut = await self._server.stop(drain_s)
+            stopped = await self._tasks.close(drain_s)
+            if cut or stopped:
+                log.warning("%d connections and %d calls did not end in time", cut, stopped)
+        await self._transports.close()
+        await self._store.close()
+
+
+def serve(loaded: Loaded) -> int:
+    """Run the proxy until it is told to stop; return the exit code."""
+    return asyncio.run(_serve(loaded))
+
+
+async def _serve(loaded: Loaded) -> int:
+    app = App(loaded)
+    await app.start()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(name, stop.set)
+        except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
+            continue
+    print(banner(loaded, app), flush=True)
+    try:
+        await stop.wait()
+        log.info("stopping: no new connections; calls in flight may finish")
+    finally:
+        await app.stop()
+    return 0
+
+
+def banner(loaded: Loaded, app: App) -> str:
+    """Return what a person wants to know at the start; the first line is for programs too."""
+    settings = loaded.settings
+    host, port = app.address
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}"
+    lines = [
+        f"AgentState listening on {url}",
+        f"  base_url   {url}/v1",
+        f"  dashboard  {url}/dashboard/",
+        f"  database   {Path(settings.store.path).absolute()} "
+        f"(durability {settings.store.durability})",
+    ]
+    if settings.mock:
+        lines.append("  answers    come from the MOCK provider: no model is asked, nothing costs")
+    else:
+        for row in settings.providers:
+            key = "key configured" if row.api_key else "caller's key"
+            lines.append(f"  provider   {row.name:<10} {shown_url(row.base_url)} ({key})")
+        lines.append("  mock       models named mock/... and the keys mock-key, your-api-key")
+    if app.interrupted_count:
+        lines.append(
+            f"  found      {app.interrupted_count} calls that were in flight when the last "
+            "process died; they run again when asked"
+        )
+    lines.extend(f"  warning    {warning}" for warning in loaded.warnings)
+    return "\n".join(lines)
+
+
+def shown_url(url: str) -> str:
+    """Return a base URL without what may be secret in it."""
+    scheme, _, rest = url.partition("://")
+    place = rest.partition("?")[0]
+    return f"{scheme}://{place.rpartition('@')[2]}"
+
+
+def check_bind(settings: Settings) -> None:
+    """Refuse to listen where strangers are: whoever reaches the port can read every prompt.
+
+    Raises:
+        SettingError: the host is no loopback address.
+    """
+    host = settings.server.host
+    if host not in LOOPBACK_BINDS and not host.startswith("127."):
+        raise SettingError(
+            f"server.host is {host!r}: anybody who can reach it could read every prompt and spend "
+            "your keys, since this version has no access token. Listen on 127.0.0.1, and put a "
+            "proxy that asks who is there, or an SSH tunnel, in front."
+        )
+
+
+def crash_points(crash_at: str) -> Callable[[str], None]:
+    """Return what the pipeline calls at each named point: nothing, or a real SIGKILL.
+
+    `crash_at` is a name, or `name:n` for the n-th pass. The process does not unwind, flush or say
+    goodbye: that is the point.
+    """
+    if not crash_at:
+        return _pass_by
+    name, _, count = crash_at.partition(":")
+    left = {name: int(count or 1)}
+
+    def crash(point: str) -> None:
+        if point in left:
+            left[point] -= 1
+            if left[point] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return crash
+
+
+def _pass_by(point: str) -> None:
+    """Do nothing."""

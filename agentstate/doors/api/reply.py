@@ -1,0 +1,79 @@
+"""How the management API answers: JSON, and one error shape for every failure."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import unquote_plus
+
+from agentstate.ground.canonical import JSON
+from agentstate.ground.errors import AgentStateError, BadRequest, shorten
+from agentstate.ground.records import Query
+from agentstate.wire.message import Pair, Request, Response
+
+LIMIT_MAX = 1000
+
+
+def json_response(value: JSON, status: int = 200, headers: tuple[Pair, ...] = ()) -> Response:
+    """Answer with a JSON value. Lone surrogates go out escaped, so the body is always UTF-8."""
+    body = json.dumps(value, separators=(",", ":")).encode("ascii")
+    return Response(
+        status,
+        [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers],
+        body,
+    )
+
+
+def error_reply(error: AgentStateError) -> Response:
+    """Answer with the one error shape: `{"error":{"code","message","hint"}}`."""
+    return json_response(
+        {"error": {"code": error.code, "message": error.message, "hint": error.hint}},
+        error.status,
+    )
+
+
+def read_params(request: Request, known: frozenset[str]) -> dict[str, str]:
+    """Read the query string; a name that is not known is refused, since it would do nothing.
+
+    Raises:
+        BadRequest: an unknown or repeated name.
+    """
+    params: dict[str, str] = {}
+    for item in request.query.split("&") if request.query else ():
+        raw_name, _, raw_value = item.partition("=")
+        name, value = _unquote(raw_name), _unquote(raw_value)
+        if name not in known:
+            raise BadRequest(
+                f"The query names {shorten(name)!r}; known are {', '.join(sorted(known))}.",
+                param=shorten(name),
+            )
+        if name in params:
+            raise BadRequest(f"The query names {name!r} twice.", param=name)
+        params[name] = value
+    return params
+
+
+def read_page(params: dict[str, str], *, limit: int = 100) -> Query:
+    """Return the page a listing was asked for: `limit` (1 to 1000) and `after` (a cursor)."""
+    text = params.get("limit")
+    if text is not None:
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LIMIT_MAX):
+            raise BadRequest(
+                f"limit must be an integer from 1 to {LIMIT_MAX}; found {shorten(text)!r}.",
+                param="limit",
+            )
+        limit = int(text)
+    return Query(
+        status=params.get("status"),
+        search=params.get("search"),
+        after=params.get("after"),
+        limit=limit,
+    )
+
+
+def next_headers(cursor: str | None) -> tuple[Pair, ...]:
+    """Return the header that names the next page; none on the last."""
+    return () if cursor is None else ((b"x-next-cursor", cursor.encode("ascii")),)
+
+
+def _unquote(text: str) -> str:
+    return unquote_plus(text, errors="replace")

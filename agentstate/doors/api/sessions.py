@@ -1,0 +1,234 @@
+"""Sessions and their steps, to read.
+
+The shapes keep the first version's names (`step_number`, `request_hash`, `prompt`, `response`,
+`token_cost`, `latency`) and add ours. Money: `token_cost` in US dollars, `cost_microusd` exact;
+`latency` in milliseconds. None means not known, never zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import cast
+
+from agentstate.dialects import dialect_by_name
+from agentstate.doors.api.reply import json_response, next_headers, read_page, read_params
+from agentstate.ground.canonical import JSON, Number
+from agentstate.ground.chat import Choice, Usage
+from agentstate.ground.errors import NotFound, shorten
+from agentstate.ground.records import Attempt, RecordedAnswer, SessionRow, StepRow
+from agentstate.steps.reading import read_recorded
+from agentstate.store.base import Store
+from agentstate.wire.endpoint import Endpoint, Params
+from agentstate.wire.message import Request, Response
+
+EXCERPT_CHARS_MAX = 500
+
+
+class SessionEndpoints:
+    """Answers under /api/sessions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def rows(self) -> tuple[Endpoint, ...]:
+        """Return this topic's part of the endpoint table."""
+        return (
+            Endpoint(
+                "GET", "/api/sessions", self.list, "List sessions, the last active one first."
+            ),
+            Endpoint(
+                "GET", "/api/sessions/{id}", self.show, "Show a session and a page of its steps."
+            ),
+            Endpoint(
+                "GET",
+                "/api/sessions/{id}/steps/{index}",
+                self.show_step,
+                "Show one step whole: request, answer, attempts.",
+            ),
+        )
+
+    async def list(self, request: Request, params: Params) -> Response:
+        """Answer with an array of sessions; `x-next-cursor` names the next page."""
+        asked = read_params(request, frozenset(("limit", "after", "status", "search")))
+        page = await self._store.list_sessions(read_page(asked))
+        return json_response(
+            [session_json(row) for row in page.rows], headers=next_headers(page.next_cursor)
+        )
+
+    async def show(self, request: Request, params: Params) -> Response:
+        """Answer with a session and a page of steps; `detail=1` adds choices and attempts."""
+        asked = read_params(request, frozenset(("limit", "after", "detail")))
+        row = await self._read(params["id"])
+        query = replace(read_page(asked, limit=200), session=row.session, newest_first=False)
+        page = await self._store.list_steps(query)
+        wants_detail = asked.get("detail") == "1"
+        steps: list[JSON] = [await self._step(step, whole=wants_detail) for step in page.rows]
+        return json_response(
+            {"session": session_json(row), "steps": steps, "next_cursor": page.next_cursor},
+            headers=next_headers(page.next_cursor),
+        )
+
+    async def show_step(self, request: Request, params: Params) -> Response:
+        """Answer with everything on record about one step."""
+        read_params(request, frozenset())
+        row = await self._read(params["id"])
+        step = await self._find_step(row, params["index"])
+        found = await self._step(step, whole=True)
+        answer = await self._store.read_answer(step.step_id)
+        found["request"] = plain(await self._store.read_request(step.step_id))
+        found["answer"] = None if answer is None else answer_json(answer)
+        return json_response(cast(JSON, found))
+
+    async def _read(self, session: str) -> SessionRow:
+        row = await self._store.read_session(session)
+        if row is None:
+            raise NotFound(f"There is no session {shorten(session)!r}.")
+        return row
+
+    async def _find_step(self, row: SessionRow, index: str) -> StepRow:
+        if index.isascii() and index.isdigit() and int(index[:9]) < row.steps:
+            step = await self._store.find_step(row.session, int(index))
+            if step is not None:
+                return step
+        raise NotFound(
+            f"Session {shorten(row.session)!r} has {row.steps} steps, by index from 0; found "
+            f"{shorten(index)!r}."
+        )
+
+    async def _step(self, row: StepRow, *, whole: bool) -> dict[str, JSON]:
+        found = step_json(row)
+        if whole:
+            attempts = await self._store.list_attempts(row.step_id)
+            found["attempts"] = [attempt_json(attempt) for attempt in attempts]
+            answer = await self._store.read_answer(row.step_id)
+            found["choices"] = None
+            if answer is not None:
+                dialect = dialect_by_name(row.dialect)
+                read = await asyncio.to_thread(read_recorded, dialect, answer)
+                found["choices"] = [choice_json(choice) for choice in read.choices]
+        return found
+
+
+def session_json(row: SessionRow) -> dict[str, JSON]:
+    """Render a session for a list."""
+    return {
+        "session": row.session,
+        "session_id": row.session,
+        "status": row.status,
+        "created_ms": row.created_ms,
+        "updated_ms": row.updated_ms,
+        "steps": row.steps,
+        "last_step_number": row.last_step_number,
+        "input_tokens": row.input_tokens,
+        "output_tokens": row.output_tokens,
+        "cost_microusd": row.cost_microusd,
+        "unknown_costs": row.unknown_costs,
+        "replays": row.replays,
+        "saved_microusd": row.saved_microusd,
+    }
+
+
+def step_json(row: StepRow) -> dict[str, JSON]:
+    """Render a step for a list."""
+    return {
+        "step_number": row.step_number,
+        "index": row.index,
+        "request_hash": row.fingerprint.hex(),
+        "prompt": row.prompt,
+        "response": row.text,
+        "token_cost": None if row.cost_microusd is None else row.cost_microusd / 1_000_000,
+        "latency": row.latency_ms,
+        "state": row.state,
+        "dialect": row.dialect,
+        "path": row.path,
+        "model": row.model,
+        "provider": row.provider,
+        "streams": row.streams,
+        "run_id": row.run_id,
+        "response_id": row.response_id,
+        "finish_reason": row.finish_reason,
+        "usage": usage_json(row.usage, is_estimate=row.usage_estimated),
+        "cost_microusd": row.cost_microusd,
+        "first_content_ms": row.first_content_ms,
+        "created_ms": row.created_ms,
+        "answered_ms": row.answered_ms,
+        "replays": row.replays,
+        "replayed_ms": row.replayed_ms,
+        "saved_microusd": row.saved_microusd,
+        "error_code": row.error_code,
+        "error": row.error,
+        "is_mock": row.is_mock,
+        "rolled_back_ms": row.rolled_back_ms,
+    }
+
+
+def usage_json(usage: Usage | None, *, is_estimate: bool) -> JSON:
+    """Render token counts under the names people know."""
+    if usage is None:
+        return None
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "is_estimate": is_estimate,
+    }
+
+
+def choice_json(choice: Choice) -> JSON:
+    """Render one alternative of an answer."""
+    return {
+        "index": choice.index,
+        "text": choice.text,
+        "refusal": choice.refusal,
+        "reasoning": choice.reasoning,
+        "finish_reason": choice.finish_reason,
+        "tool_calls": [
+            {"id": call.call_id, "kind": call.kind, "name": call.name, "arguments": call.arguments}
+            for call in choice.tool_calls
+        ],
+    }
+
+
+def attempt_json(attempt: Attempt) -> JSON:
+    """Render one try at one target."""
+    excerpt = attempt.excerpt.decode("utf-8", errors="replace")[:EXCERPT_CHARS_MAX]
+    return {
+        "provider": attempt.provider,
+        "model": attempt.model,
+        "started_ms": attempt.started_ms,
+        "ended_ms": attempt.ended_ms,
+        "first_byte_ms": attempt.first_byte_ms,
+        "status": attempt.status,
+        "ok": attempt.error_code is None,
+        "error_code": attempt.error_code,
+        "error": attempt.error,
+        "excerpt": excerpt or None,
+    }
+
+
+def answer_json(answer: RecordedAnswer) -> JSON:
+    """Render the recorded bytes for a person."""
+    headers: list[JSON] = [
+        [name.decode("latin-1"), value.decode("latin-1")] for name, value in answer.headers
+    ]
+    return {
+        "status": answer.status,
+        "form": answer.form,
+        "headers": headers,
+        "content": answer.content.decode("utf-8", errors="replace"),
+    }
+
+
+def plain(value: JSON) -> JSON:
+    """Return the value with exact numbers as floats, as a reader of JSON expects them."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, Number):
+        return float(value)
+    return value

@@ -1,0 +1,120 @@
+"""From what arrived to what is written: pure functions that make the records of a call.
+
+The invariant they serve: what is written is what the agent sees, byte for byte, with nothing lost
+between the frames that were seen and the content on record.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from agentstate.dialects.base import Ask
+from agentstate.ground.canonical import encode
+from agentstate.ground.chat import Answer, Usage
+from agentstate.ground.prices import Prices
+from agentstate.ground.records import Attempt, Checkpoint, RecordedAnswer
+
+# Four characters a token is OpenAI's own rule of thumb for English; an estimate is marked as one.
+CHARS_PER_TOKEN = 4
+TEXT_CHARS_MAX = 500  # of an answer's text kept beside it for lists; the whole is on record
+
+_PACE = struct.Struct("<II")
+
+
+class Tape:
+    """Collects the writes of a stream: their bytes, and how fast they came."""
+
+    __slots__ = ("_content", "_pace", "bytes_taken")
+
+    def __init__(self) -> None:
+        self._content: list[bytes] = []
+        self._pace: list[bytes] = []
+        self.bytes_taken = 0
+
+    def take(self, piece: bytes, since_head_s: float) -> None:
+        """Take in one write."""
+        if piece:
+            self._content.append(piece)
+            self._pace.append(_PACE.pack(len(piece), min(int(since_head_s * 1000), 2**32 - 1)))
+            self.bytes_taken += len(piece)
+
+    def cut(self) -> tuple[bytes, bytes]:
+        """Return (content, pace) since the last cut, and begin anew."""
+        content, pace = b"".join(self._content), b"".join(self._pace)
+        self._content.clear()
+        self._pace.clear()
+        return content, pace
+
+
+def read_pace(pace: bytes) -> list[tuple[int, int]]:
+    """Return (bytes, milliseconds since the head) of each write of a recorded stream."""
+    return list(_PACE.iter_unpack(pace))
+
+
+def count_usage(answer: Answer, ask: Ask) -> tuple[Usage, bool]:
+    """Return the usage and whether it is our estimate."""
+    if answer.usage is not None:
+        return answer.usage, False
+    output_chars = sum(
+        len(choice.text)
+        + len(choice.reasoning or "")
+        + len(choice.refusal or "")
+        + sum(len(call.name) + len(call.arguments) for call in choice.tool_calls)
+        for choice in answer.choices
+    )
+    input_chars = len(encode(list(ask.messages)))
+    return Usage(_tokens(input_chars), _tokens(output_chars)), True
+
+
+def cost_of(
+    prices: Prices, provider: str, model: str, usage: Usage | None, *, is_estimate: bool
+) -> int | None:
+    """Return the cost in micro-dollars; None where usage is unknown or a guess, or no price is."""
+    if usage is None or is_estimate:
+        return None
+    return prices.cost_microusd(provider, model, usage)
+
+
+def make_checkpoint(
+    *,
+    step_id: int,
+    now_ms: int,
+    ask: Ask,
+    attempts: tuple[Attempt, ...],
+    answer: Answer,
+    recorded: RecordedAnswer,
+    provider: str,
+    prices: Prices,
+    latency_ms: int,
+    first_content_ms: int | None,
+) -> Checkpoint:
+    """Gather all that is known of an answer at the moment it is committed.
+
+    A stream's usage mostly comes after its completing frame, so nothing is estimated before the
+    record is sealed.
+    """
+    usage, is_estimate = answer.usage, False
+    if usage is None and recorded.is_sealed:
+        usage, is_estimate = count_usage(answer, ask)
+    model = answer.model or ask.model
+    return Checkpoint(
+        step_id=step_id,
+        answered_ms=now_ms,
+        attempts=attempts,
+        answer=recorded,
+        provider=provider,
+        model=model,
+        response_id=answer.response_id,
+        finish_reason=answer.finish_reason,
+        text=answer.text[:TEXT_CHARS_MAX],
+        tool_calls=answer.tool_calls,
+        usage=usage,
+        usage_estimated=is_estimate,
+        cost_microusd=cost_of(prices, provider, model, usage, is_estimate=is_estimate),
+        latency_ms=latency_ms,
+        first_content_ms=first_content_ms,
+    )
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)

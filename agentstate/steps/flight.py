@@ -1,0 +1,197 @@
+"""One call on its way upstream: what has arrived so far, for all who wait for it.
+
+A flight belongs to the call, not to the client that started it: clients attach and leave, the
+flight goes on (DESIGN section 4, detached completion). It has one producer (`upstream.py`) and any
+number of followers, each with a cursor of its own, so a late joiner first gets what has arrived and
+then lives along. The producer waits while the *fastest* follower is more than the spool behind; a
+stalled follower hinders nobody. All state changes are synchronous; only `room`, `started`, `landed`
+and a follower's `__anext__` wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from agentstate.ground.errors import AgentStateError
+from agentstate.ground.records import RecordedAnswer
+from agentstate.wire.message import Abort, Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The response head of a flight that streams."""
+
+    status: int
+    headers: tuple[Pair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """How a flight ended.
+
+    Exactly one of `answer`, `refusal` and `error` is set, or `is_on_record` alone: then the call
+    turned out to be recorded already and whoever waits looks it up.
+    """
+
+    answer: RecordedAnswer | None = None
+    refusal: RecordedAnswer | None = None  # the upstream's own error response, passed on as it is
+    error: AgentStateError | None = None  # no response came that could be passed on
+    is_on_record: bool = False
+    is_unsaved: bool = False  # the disk failed after the answer came
+    step_number: int | None = None  # None = nothing was claimed
+    provider: str = ""
+    model: str = ""
+    attempts: int = 0
+    cost_microusd: int | None = None
+    upstream_s: float = 0.0  # of the call's time, what was spent waiting for upstreams
+
+
+class Flight:
+    """The shared state of one call in the air."""
+
+    def __init__(self, spool_bytes_max: int) -> None:
+        self.head: Head | None = None  # set once a stream's first event is there
+        self.landing: Landing | None = None
+        self.followers: set[Follower] = set()  # clients attached now
+        # Called with True when the last follower leaves, with False when one comes back.
+        self.on_desert: Callable[[bool], None] | None = None
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+        self._spool_bytes_max = spool_bytes_max
+        self._waiting: list[asyncio.Future[None]] = []  # followers that wait for news
+        self._producer: asyncio.Future[None] | None = None  # the producer, waiting for room
+
+    # --- the producer's side ----------------------------------------------------------------
+
+    def open(self, head: Head) -> None:
+        """Set the head: from here on the flight streams."""
+        assert self.head is None, "a flight has one head"
+        self.head = head
+        self._wake()
+
+    def publish(self, piece: bytes) -> None:
+        """Hand a piece of the body to all followers; one piece is one write."""
+        assert self.head is not None, "a piece before the head"
+        assert self.landing is None, "a piece after the landing"
+        if piece:
+            self._pieces.append(piece)
+            self._bytes += len(piece)
+            self._wake()
+
+    def land(self, landing: Landing) -> None:
+        """End the flight. The first landing stands."""
+        if self.landing is None:
+            self.landing = landing
+            self._wake()
+
+    def content(self) -> bytes:
+        """Return all that was published."""
+        return b"".join(self._pieces)
+
+    async def room(self) -> None:
+        """Wait while the fastest follower is more than the spool behind; not if none is here."""
+        while self.followers and self._lag() > self._spool_bytes_max:
+            self._producer = asyncio.get_running_loop().create_future()
+            await self._producer
+
+    # --- a follower's side ------------------------------------------------------------------
+
+    def attach(self) -> Follower:
+        """Attach a client; it must `leave`, or be iterated to its end."""
+        follower = Follower(self)
+        self.followers.add(follower)
+        if len(self.followers) == 1 and self.on_desert is not None:
+            self.on_desert(False)
+        return follower
+
+    async def started(self) -> None:
+        """Wait for the head or the landing, whichever comes first."""
+        while self.head is None and self.landing is None:
+            await self._news()
+
+    async def landed(self) -> Landing:
+        """Wait for the landing."""
+        while self.landing is None:
+            await self._news()
+        return self.landing
+
+    # --- shared with Follower ---------------------------------------------------------------
+
+    def _lag(self) -> int:
+        return self._bytes - max(follower.taken for follower in self.followers)
+
+    def _leave(self, follower: Follower) -> None:
+        if follower in self.followers:
+            self.followers.remove(follower)
+            self._make_room()
+            if not self.followers and self.on_desert is not None:
+                self.on_desert(True)
+
+    def _make_room(self) -> None:
+        if self._producer is not None:
+            _resolve(self._producer)
+            self._producer = None
+
+    async def _news(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _resolve(future)
+
+
+class Follower:
+    """One client of a flight: an iterator over its pieces, from the first, then live.
+
+    A class and not a generator: closing a generator that was never begun runs nothing, and a client
+    may leave before it read its first piece.
+    """
+
+    __slots__ = ("_flight", "_index", "taken")
+
+    def __init__(self, flight: Flight) -> None:
+        self._flight = flight
+        self._index = 0
+        self.taken = 0  # bytes the client's socket has accepted
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next piece. Asking for it means that the one before was written.
+
+        Raises:
+            Abort: the flight ended without an answer after its head went out.
+        """
+        flight = self._flight
+        pieces = flight._pieces
+        if self._index:
+            self.taken += len(pieces[self._index - 1])
+            flight._make_room()
+        while self._index >= len(pieces):
+            if flight.landing is not None:
+                self.leave()
+                if flight.landing.answer is None:
+                    raise Abort
+                raise StopAsyncIteration
+            await flight._news()
+        self._index += 1
+        return pieces[self._index - 1]
+
+    async def aclose(self) -> None:
+        """Leave the flight."""
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave the flight. Idempotent."""
+        self._flight._leave(self)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

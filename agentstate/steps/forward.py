@@ -1,0 +1,167 @@
+"""Ask a target: the call as it goes upstream, and what came back, judged.
+
+Same dialect in and out, so the body goes as it came; only a model's provider prefix is taken off.
+Knows targets and transports, not sessions or the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentstate.dialects.base import Ask, Dialect
+from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.chat import Answer
+from agentstate.ground.clock import monotonic_s, now_ms
+from agentstate.ground.errors import (
+    AgentStateError,
+    NotAnAnswer,
+    UpstreamError,
+    UpstreamRefused,
+    shorten,
+)
+from agentstate.ground.records import Attempt, RecordedAnswer
+from agentstate.ground.settings import ForwardSettings
+from agentstate.steps.reply import JSON_TYPE, passed_headers
+from agentstate.steps.target import MOCK, Target, upstream_headers
+from agentstate.wire.message import Exchange, Headers, OutCall, TimeLimits, Transport
+
+EXCERPT_BYTES_MAX = 2_048  # of an answer that was none; enough to recognise an error page
+ERROR_BODY_BYTES_MAX = 1024 * 1024  # of an upstream's error response; real ones are a few KB
+
+
+class Transports:
+    """The client for real upstreams and the mock provider's transport."""
+
+    def __init__(self, client: Transport, mock: Transport) -> None:
+        self._client = client
+        self._mock = mock
+
+    def of(self, target: Target) -> Transport:
+        """Return what sends calls to this target."""
+        return self._mock if target.is_mock else self._client
+
+    async def close(self) -> None:
+        """Close both."""
+        await self._client.close()
+        await self._mock.close()
+
+
+@dataclass(slots=True)
+class Try:
+    """One attempt while it lasts."""
+
+    target: Target
+    started_ms: int
+    started_s: float
+    status: int | None = None
+    first_byte_ms: int | None = None
+
+    def ended(self, error: AgentStateError | None = None, excerpt: bytes = b"") -> Attempt:
+        """Return the record of this attempt."""
+        return Attempt(
+            provider=self.target.provider,
+            model=self.target.model,
+            started_ms=self.started_ms,
+            ended_ms=self.started_ms + int((monotonic_s() - self.started_s) * 1000),
+            status=self.status,
+            error_code=error.code if error else None,
+            error=shorten(error.message, 500) if error else None,
+            first_byte_ms=self.first_byte_ms,
+            excerpt=excerpt[:EXCERPT_BYTES_MAX],
+        )
+
+
+def time_limits(settings: ForwardSettings) -> TimeLimits:
+    """Return the limits of an upstream call."""
+    return TimeLimits(
+        connect_s=settings.connect_timeout_s,
+        first_byte_s=settings.first_byte_timeout_s,
+        gap_s=settings.gap_timeout_s,
+        total_s=settings.total_timeout_s,
+    )
+
+
+def begin(target: Target) -> Try:
+    """Begin an attempt at `target` now."""
+    return Try(target, now_ms(), monotonic_s())
+
+
+def out_call(
+    target: Target, headers: Headers, path: str, query: str, raw: bytes, ask: Ask | None
+) -> OutCall:
+    """Return the call as it goes upstream. `ask` None: the body was not read."""
+    body = raw
+    if ask is not None and not target.is_mock and target.model != ask.model:
+        changed: dict[str, JSON] = {**ask.body, "model": target.model}
+        body = encode(changed)
+    return OutCall(
+        method="POST",
+        origin=target.origin,
+        target=target.path(path, query),
+        headers=upstream_headers(headers, target),
+        body=body,
+    )
+
+
+async def send(transport: Transport, call: OutCall, limits: TimeLimits, attempt: Try) -> Exchange:
+    """Send and wait for the head; the attempt notes when it came.
+
+    Raises:
+        UpstreamError: as the transport says, with the provider's name.
+    """
+    try:
+        exchange = await transport.send(call, limits)
+    except UpstreamError as error:
+        error.provider = attempt.target.provider
+        raise
+    attempt.status = exchange.status
+    attempt.first_byte_ms = int((monotonic_s() - attempt.started_s) * 1000)
+    return exchange
+
+
+async def read_refusal(
+    dialect: Dialect, exchange: Exchange, attempt: Try
+) -> tuple[RecordedAnswer, UpstreamRefused, bytes]:
+    """Read an error response; return what the client gets, the error for the record, an excerpt.
+
+    A body that has the shape of an API error passes as it is; an HTML page or nothing is replaced
+    by an error of the dialect that names the status.
+    """
+    raw = await exchange.read(ERROR_BODY_BYTES_MAX)
+    status = exchange.status
+    provider = attempt.target.provider
+    error = UpstreamRefused(
+        f"{provider} answered {status}.", upstream_status=status, provider=provider
+    )
+    mended = dialect.mend_error_body(status, raw)
+    headers = passed_headers(exchange.headers)
+    if mended is not None:
+        headers = (JSON_TYPE, *(pair for pair in headers if pair[0].lower() != b"content-type"))
+    body = raw if mended is None else mended
+    return RecordedAnswer(status, headers, "body", body), error, raw
+
+
+def judge(answer: Answer, provider: str, *, is_stream: bool) -> UpstreamError | None:
+    """Return what makes a 200 no answer, or None if it is one (invariant 4)."""
+    if answer.is_complete:
+        return None
+    what = "stream" if is_stream else "answer"
+    return NotAnAnswer(
+        f"{provider} sent a 200 whose {what} is not complete: "
+        f"{answer.fault or 'no terminal reason for every choice'}. It was not recorded; ask again.",
+        provider=provider,
+    )
+
+
+def name_provider(error: UpstreamError, provider: str) -> UpstreamError:
+    """Put the provider's name into an error that a body's reader raised."""
+    error.provider = error.provider or provider
+    return error
+
+
+def answer_headers(exchange: Exchange, target: Target) -> tuple[tuple[bytes, bytes], ...]:
+    """Return the headers that go to the client and into the record."""
+    headers = passed_headers(exchange.headers)
+    if target.provider == MOCK and not any(name == b"x-agentstate-mock" for name, _ in headers):
+        headers = (*headers, (b"x-agentstate-mock", b"true"))
+    return headers

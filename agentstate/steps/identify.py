@@ -1,0 +1,265 @@
+"""Who calls, which step they say it is, and the keys their request is found by.
+
+Pure functions on headers and bodies. The counterpart is `replay.py`, which looks the keys up. The
+one invariant: two requests get the same fingerprint only if an upstream could not tell them apart
+in anything that changes an answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from agentstate.dialects.base import Ask, Dialect
+from agentstate.ground.canonical import JSON, canonical, digest
+from agentstate.ground.errors import BadRequest, shorten
+from agentstate.ground.records import Identity, Part, RequestRecord
+from agentstate.ground.settings import ReplaySettings
+from agentstate.wire.message import Headers
+
+ReplayMode = Literal["pinned", "exact", "refresh", "off"]
+
+# A name has to fit a URL, a log line and a list; four times a UUID pair leaves room for any scheme.
+SESSION_CHARS_MAX = 512
+# Ids of runs and calls are UUIDs or the like; longer ones are a mistake.
+ID_CHARS_MAX = 256
+# SQLite's integers end at 2^63; a number over this is a time stamp in nanoseconds, not a step.
+STEP_NUMBER_MAX = 2**53 - 1
+
+PROMPT_CHARS_MAX = 200  # kept on the step for lists; the whole is in the request
+
+# The first one present names the session. Aliases are what other tools already send.
+SESSION_HEADERS = (
+    b"x-agent-session-id",
+    b"x-claude-code-session-id",
+    b"session-id",
+    b"helicone-session-id",
+    b"x-litellm-trace-id",
+    b"x-session-id",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a call says about itself."""
+
+    session: str
+    step_number: int | None  # None = the caller did not say
+    run_id: str | None
+    call_id: str | None
+    is_retry: bool  # the client's own retry of a call it made before
+    replay: ReplayMode
+    cancels_on_disconnect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What counts for the fingerprint besides the body."""
+
+    dialect: str
+    path: str  # below the base, so that /s/{id}/v1 and /v1 are the same
+    provider: str  # named by the caller in the URL; '' = not named
+    headers: tuple[bytes, ...]  # values of the dialect's counted headers, b'' where absent
+
+    def key(self) -> bytes:
+        """Render as bytes that no other scope renders to."""
+        return digest(
+            self.dialect.encode(), self.path.encode(), self.provider.encode(), *self.headers
+        )
+
+
+def read_caller(
+    headers: Headers, url_session: str | None, settings: ReplaySettings
+) -> Caller | None:
+    """Read who calls; None if the call names no session, so goes through unrecorded.
+
+    Raises:
+        BadRequest: an empty or overlong session id, an odd step number, an unknown replay mode.
+    """
+    session = _read_session(headers, url_session)
+    if session is None:
+        return None
+    call_id = _read_id(headers, b"x-agent-call-id") or _read_id(headers, b"idempotency-key")
+    return Caller(
+        session=session,
+        step_number=_read_step_number(headers),
+        run_id=_read_id(headers, b"x-agent-run-id"),
+        call_id=call_id,
+        is_retry=(headers.get(b"x-stainless-retry-count") or b"0") not in (b"0", b""),
+        replay=_read_replay(headers, settings),
+        cancels_on_disconnect=_read_on_disconnect(headers),
+    )
+
+
+def check_session(name: str, source: str) -> str:
+    """Return a session id that is safe in URLs, logs and file names, or raise `BadRequest`."""
+    if not name:
+        raise BadRequest(f"{source} is empty; send a session id of 1 to {SESSION_CHARS_MAX} "
+                         "characters, or leave it out.", param=source)  # fmt: skip
+    if len(name) > SESSION_CHARS_MAX:
+        raise BadRequest(
+            f"{source} has {len(name)} characters; a session id has at most {SESSION_CHARS_MAX}.",
+            param=source,
+        )
+    if name in (".", ".."):
+        # Every URL library takes these for steps in the path, escaped or not.
+        raise BadRequest(f"{source} is {name!r}, which no URL can name; choose another id.",
+                         param=source)  # fmt: skip
+    if any(ord(char) < 32 or ord(char) == 127 or 0xD800 <= ord(char) < 0xE000 for char in name):
+        raise BadRequest(f"{source} holds control characters: {shorten(repr(name))}.", param=source)
+    return name
+
+
+def read_scope(dialect: Dialect, path: str, provider: str | None, headers: Headers) -> Scope:
+    """Collect what counts besides the body."""
+    counted = tuple(b",".join(headers.all(name)) for name in dialect.counted_headers)
+    return Scope(dialect.name, path, provider or "", counted)
+
+
+def raw_key(scope: Scope, raw: bytes) -> bytes:
+    """Return the key of the exact bytes: found without parsing anything."""
+    return hashlib.sha256(scope.key() + raw).digest()
+
+
+def identify(
+    dialect: Dialect, scope: Scope, raw: bytes, ask: Ask, mask: Callable[[str], str]
+) -> tuple[Identity, RequestRecord]:
+    """Compute the keys of a request and split its body for the store.
+
+    `mask` takes clocks (and what else may drift) out of a system text; see `drift.py`.
+    """
+    parts: list[Part] = []
+    pinned: list[bytes] = []
+    masked: list[bytes] = []
+    for message in ask.messages:
+        whole = hashlib.sha256(canonical(message)).digest()
+        parts.append(Part(whole, message))
+        blank = dialect.tool_result_blank(message)
+        calm = hashlib.sha256(canonical(blank)).digest() if blank is not None else whole
+        pinned.append(calm)
+        still = dialect.masked(message, mask)
+        masked.append(hashlib.sha256(canonical(still)).digest() if still is not None else calm)
+
+    scope_key = scope.key()
+    envelope = canonical(cast(JSON, ask.envelope))
+    masked_fields = dialect.mask_envelope(ask.envelope, mask)
+    still_envelope = envelope if masked_fields is None else canonical(cast(JSON, masked_fields))
+    chain = b"".join(part.digest for part in parts)
+    identity = Identity(
+        raw=raw_key(scope, raw),
+        exact=digest(scope_key, envelope, chain),
+        pinned=digest(scope_key, envelope, b"".join(pinned)),
+        masked=digest(scope_key, still_envelope, b"".join(masked)),
+    )
+    return identity, _split(dialect, ask, tuple(parts))
+
+
+def last_prompt(messages: tuple[JSON, ...]) -> str:
+    """Return the beginning of the last user message, '' if there is none."""
+    for message in reversed(messages):
+        if isinstance(message, dict) and message.get("role") == "user":
+            return _text_of(message.get("content"))[:PROMPT_CHARS_MAX]
+    return ""
+
+
+def _text_of(content: JSON) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return ""
+
+
+def _split(dialect: Dialect, ask: Ask, parts: tuple[Part, ...]) -> RequestRecord:
+    envelope: dict[str, JSON] = {}
+    shared: list[tuple[str, Part]] = []
+    for key, value in ask.body.items():
+        if key == dialect.list_key and parts:
+            envelope[key] = None  # keeps its place in the order of keys
+        elif key in dialect.shared_keys and value:
+            envelope[key] = None
+            shared.append((key, Part(hashlib.sha256(canonical(value)).digest(), value)))
+        else:
+            envelope[key] = value
+    return RequestRecord(
+        envelope=envelope,
+        shared=tuple(shared),
+        list_key=dialect.list_key if parts else "",
+        chain=parts,
+    )
+
+
+def _read_session(headers: Headers, url_session: str | None) -> str | None:
+    if (own := headers.get(SESSION_HEADERS[0])) is not None:
+        return check_session(_decode(own, SESSION_HEADERS[0]), "x-agent-session-id")
+    if url_session is not None:
+        return check_session(url_session, "The session in the URL")
+    for name in SESSION_HEADERS[1:]:
+        # An empty alias is another tool's habit, not a wish to be recorded.
+        if value := headers.get(name):
+            return check_session(_decode(value, name), name.decode())
+    return None
+
+
+def _decode(value: bytes, name: bytes) -> str:
+    try:
+        return value.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise BadRequest(
+            f"The header {name.decode()} must be UTF-8; byte {error.start} is not.",
+            param=name.decode(),
+        ) from error
+
+
+def _read_id(headers: Headers, name: bytes) -> str | None:
+    value = headers.get(name)
+    if not value:
+        return None
+    text = _decode(value, name)
+    if len(text) > ID_CHARS_MAX:
+        raise BadRequest(
+            f"{name.decode()} has {len(text)} characters; at most {ID_CHARS_MAX} are taken.",
+            param=name.decode(),
+        )
+    return text or None
+
+
+def _read_step_number(headers: Headers) -> int | None:
+    value = headers.get(b"x-agent-step-number")
+    if value is None:
+        return None
+    # isdigit of bytes is ASCII only, so '٣' and '1_0', which int() takes, are refused.
+    if value.isdigit() and len(value) <= 16 and int(value) <= STEP_NUMBER_MAX:
+        return int(value)
+    raise BadRequest(
+        "x-agent-step-number must be an integer from 0; found "
+        f"{shorten(value.decode('latin-1'))!r}. Leave it out to have the step found by its body.",
+        param="x-agent-step-number",
+    )
+
+
+def _read_replay(headers: Headers, settings: ReplaySettings) -> ReplayMode:
+    value = headers.text(b"x-agent-replay")
+    if value is None:
+        return settings.mode
+    if value in ("pinned", "exact", "refresh", "off"):
+        return cast(ReplayMode, value)
+    raise BadRequest(
+        f"x-agent-replay must be pinned, exact, refresh or off; found {shorten(value)!r}.",
+        param="x-agent-replay",
+    )
+
+
+def _read_on_disconnect(headers: Headers) -> bool:
+    value = headers.text(b"x-agent-on-disconnect")
+    if value in (None, "finish"):
+        return False
+    if value == "cancel":
+        return True
+    raise BadRequest(
+        f"x-agent-on-disconnect must be finish or cancel; found {shorten(str(value))!r}.",
+        param="x-agent-on-disconnect",
+    )
