@@ -20,7 +20,7 @@ from agentstate.doors.front import FrontDoor
 from agentstate.doors.proxy import ProxyDoor
 from agentstate.ground.errors import SettingError
 from agentstate.ground.prices import load_prices
-from agentstate.ground.settings import Loaded, Settings
+from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
 from agentstate.ground.tasks import TaskSet
 from agentstate.house.mock import MockProvider
 from agentstate.steps.forward import Transports
@@ -29,8 +29,9 @@ from agentstate.steps.target import Targets
 from agentstate.steps.upstream import Services
 from agentstate.store import open_store
 from agentstate.store.base import Store
-from agentstate.wire.client import HTTPClient
+from agentstate.wire.client import HTTPClient, tls_context
 from agentstate.wire.endpoint import Router
+from agentstate.wire.pool import read_proxies
 from agentstate.wire.server import Server
 
 log = logging.getLogger("agentstate")
@@ -53,7 +54,7 @@ class App:
         self._tasks = TaskSet()
         self._store: Store = open_store(self._settings.store)
         self._transports = Transports(
-            HTTPClient(self._settings.forward, network=loaded.network), MockProvider()
+            _http_client(loaded.settings.forward, loaded.network), MockProvider()
         )
         self._server: Server | None = None
         self.interrupted_count = 0  # claims of a dead process, found at the start
@@ -106,6 +107,21 @@ class App:
                 log.warning("%d connections and %d calls did not end in time", cut, stopped)
         await self._transports.close()
         await self._store.close()
+
+
+def _http_client(settings: ForwardSettings, network: Network) -> HTTPClient:
+    named = {
+        "http_proxy": network.http_proxy,
+        "https_proxy": network.https_proxy,
+        "no_proxy": ",".join(network.no_proxy),
+    }
+    proxies = read_proxies({name: value for name, value in named.items() if value})
+    if network.ssl_cert_file is None and network.ssl_cert_dir is None:
+        return HTTPClient(
+            settings, proxies=proxies
+        )  # certifi's roots, read at the first https call
+    context = tls_context(network.ssl_cert_file, network.ssl_cert_dir)
+    return HTTPClient(settings, proxies=proxies, tls=context)
 
 
 def serve(loaded: Loaded) -> int:

@@ -6,17 +6,16 @@ Errors leave here in the shape of the room they belong to.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import AsyncIterator, Callable
 
 from agentstate.doors.api.reply import error_reply
 from agentstate.doors.assets import PREFIX, Assets
 from agentstate.doors.proxy import ProxyDoor, read_address
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import AgentStateError, Forbidden, NotFound, shorten
+from agentstate.ground.logs import Call, log_call
 from agentstate.wire.endpoint import Router
 from agentstate.wire.message import Request, Response
-
-log = logging.getLogger("agentstate.access")
 
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -39,8 +38,10 @@ class FrontDoor:
             response = await self._answer(request)
         except AgentStateError as error:
             response = error_reply(error)
-        if log.isEnabledFor(logging.INFO):
-            self._log(request, response)
+        if isinstance(response.body, bytes):
+            log_call(_call_of(request, response))
+        else:
+            response.body = _Told(response.body, lambda: log_call(_call_of(request, response)))
         return response
 
     async def _answer(self, request: Request) -> Response:
@@ -79,21 +80,56 @@ class FrontDoor:
                 f"{shorten(name)!r}. Add it to server.hosts if it is yours."
             )
 
-    def _log(self, request: Request, response: Response) -> None:
-        marks = {
-            name: value.decode("latin-1")
-            for name, value in response.headers
-            if name.startswith(b"x-agentstate-")
-        }
-        log.info(
-            "%s %s %d %.1f ms",
-            request.method,
-            shorten(request.path, 200),
-            response.status,
-            (monotonic_s() - request.started_s) * 1000,
-            extra={
-                "session": marks.get(b"x-agentstate-session"),
-                "step": marks.get(b"x-agentstate-step"),
-                "replay": marks.get(b"x-agentstate-replay"),
-            },
-        )
+
+class _Told:
+    """A streamed body that tells when it ended, so that its call is logged with its whole time."""
+
+    def __init__(self, body: AsyncIterator[bytes], tell: Callable[[], None]) -> None:
+        self._body = body
+        self._tell = tell
+        self._is_told = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await anext(self._body)
+        except BaseException:  # its end, a cut, or the client's leaving: the call is over
+            self._end()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the body under it."""
+        self._end()
+        close = getattr(self._body, "aclose", None)
+        if close is not None:
+            await close()
+
+    def _end(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._tell()
+
+
+def _call_of(request: Request, response: Response) -> Call:
+    marks = {name: value for name, value in response.headers if name.startswith(b"x-agentstate-")}
+
+    def text(name: bytes) -> str | None:
+        value = marks.get(b"x-agentstate-" + name)
+        return None if value is None else value.decode("latin-1")
+
+    step, overhead_ms, attempts = text(b"step"), text(b"overhead-ms"), text(b"attempts")
+    return Call(
+        method=request.method,
+        path=request.path,
+        status=response.status,
+        duration_ms=(monotonic_s() - request.started_s) * 1000,
+        overhead_ms=float(overhead_ms) if overhead_ms else None,
+        session=text(b"session"),
+        step=int(step) if step else None,
+        replay=text(b"replay"),
+        provider=text(b"provider"),
+        model=text(b"model"),
+        attempts=int(attempts) if attempts else None,
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from agentstate.dialects import dialect_by_name, dialect_for_path
+from agentstate.dialects import DIALECTS, dialect_for_path
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s
@@ -91,9 +91,8 @@ class ProxyDoor:
 
     async def answer(self, request: Request, address: Address) -> Response:
         """Answer one call; errors of ours come back in the caller's dialect."""
-        dialect = dialect_for_path(address.path)
-        if request.method != "POST":
-            dialect = None
+        is_call = request.method == "POST"
+        dialect = dialect_for_path(address.path.removeprefix("/v1")) if is_call else None
         try:
             if request.headers.get(HOP_HEADER) is not None:
                 raise LoopFound(
@@ -114,7 +113,7 @@ class ProxyDoor:
                 )
             return await self._forward(request, address, dialect)
         except AgentStateError as error:
-            return error_response(dialect or dialect_by_name("openai_chat"), error)
+            return error_response(dialect or DIALECTS[0], error)
 
     async def _forward(self, request: Request, address: Address, dialect: Dialect) -> Response:
         """Send a call without a session upstream. Its body is read only to find the target."""

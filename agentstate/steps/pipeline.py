@@ -23,7 +23,7 @@ from agentstate.ground.errors import AgentStateError, UpstreamTimeout
 from agentstate.ground.records import Candidate, Identity, ReplayNote, RequestRecord
 from agentstate.steps.flight import Flight, Follower, Landing
 from agentstate.steps.identify import Caller, Scope, identify, raw_key, read_caller, read_scope
-from agentstate.steps.replay import choose
+from agentstate.steps.replay import choose_exact
 from agentstate.steps.reply import (
     answer_response,
     error_response,
@@ -145,7 +145,7 @@ class Pipeline:
         target = self._targets.choose(
             entry.dialect.provider, entry.url_provider, candidates[0].model, request.headers
         )
-        found = choose(candidates, caller, frozenset(), goes_to_mock=target.is_mock)
+        found = choose_exact(candidates, caller, {}, goes_to_mock=target.is_mock)
         if found is None:
             return None
         return await self._replay(request, entry, caller, found, None)
@@ -154,7 +154,7 @@ class Pipeline:
         candidates = await self._store.find_candidates(
             call.caller.session, "exact", call.identity.exact
         )
-        return choose(candidates, call.caller, frozenset(), goes_to_mock=call.target.is_mock)
+        return choose_exact(candidates, call.caller, {}, goes_to_mock=call.target.is_mock)
 
     async def _replay(
         self,

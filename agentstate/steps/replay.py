@@ -1,34 +1,135 @@
-"""Is this call on record? The ladder of DESIGN section 5, as a pure choice among candidates.
+"""Which recorded step answers this call? The ladder of DESIGN section 5, as pure choices.
 
-The store says which recorded steps share a key with the call; `choose` says which of them, if any,
-answers it. What it never does is ask an upstream or change anything.
+The store says which steps share a key with the call; the functions here say which of them, if any,
+may answer it. They ask nothing and change nothing; `ladder.py` does the looking up.
+
+Two things keep a step from answering twice or wrongly. *Served*: under a run id each recorded step
+answers one call of that run. *Evidence*: a tool result that differs is forgiven only if the agent
+demonstrably started over, since otherwise a result that was rewritten in place ("pending" → "done")
+would get the old answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from agentstate.ground.records import Candidate
+from agentstate.ground.records import Candidate, Emitter, Served
 from agentstate.steps.identify import Caller
 
 
-def choose(
-    candidates: Iterable[Candidate],
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """One tool result in a request."""
+
+    call_id: str  # '' where the wire form has none
+    digest: bytes  # over its content
+    position: int  # index of its message
+
+
+def choose_exact(
+    candidates: Sequence[Candidate],
     caller: Caller,
-    consumed: frozenset[int],
+    served: Mapping[int, Served],
     *,
     goes_to_mock: bool,
 ) -> Candidate | None:
-    """Return the candidate that answers the call exactly, or None.
+    """Return the step that answers the call exactly, or None.
 
-    `candidates` share the call's fingerprint, in order of index. `consumed` are the steps this run
-    has been served or has made itself; empty without a run id.
+    `candidates` share the call's fingerprint, by index. `served` are this run's, by step; empty
+    without a run id.
+
+    1. No run id: the first replayable step at the caller's place.
+    2. A call this run has made before (equal call id; or, without one, a retry, or an answer that
+       was not fully delivered): the step it got then.
+    3. Else the earliest step this run has not been served.
+    """
+    fit = [each for each in candidates if is_replayable(each, goes_to_mock=goes_to_mock)]
+    if caller.run_id is None:
+        return next((each for each in fit if is_same_place(each, caller)), None)
+    again = same_call(candidates, caller, served)
+    if again is not None:
+        return again if again in fit else None
+    return next((each for each in fit if each.step_id not in served), None)
+
+
+def same_call(
+    candidates: Iterable[Candidate], caller: Caller, served: Mapping[int, Served]
+) -> Candidate | None:
+    """Return the step this very call of this run got before, or None if it is a new one."""
+    before = [each for each in candidates if each.step_id in served]
+    if caller.call_id is not None:
+        return next(
+            (each for each in before if served[each.step_id].call_id == caller.call_id), None
+        )
+    if not before:
+        return None
+    last = max(before, key=lambda each: (served[each.step_id].at_ms, each.index))
+    if caller.is_retry or not served[last.step_id].is_delivered:
+        return last
+    return None
+
+
+def choose_pinned(
+    candidates: Sequence[Candidate],
+    caller: Caller,
+    served: Mapping[int, Served],
+    differing: Mapping[int, Sequence[ToolResult]],
+    emitters: Mapping[str, Sequence[Emitter]],
+    *,
+    goes_to_mock: bool,
+) -> Candidate | None:
+    """Return the earliest step that answers the call but for its tool results, or None.
+
+    `differing`: per candidate the results whose content is not the recorded one. `emitters`: per
+    call id the steps whose answers made that tool call.
     """
     for candidate in candidates:
+        results = differing.get(candidate.step_id)
+        if results is None or not is_replayable(candidate, goes_to_mock=goes_to_mock):
+            continue
+        if not is_same_place(candidate, caller) or candidate.step_id in served:
+            continue
+        if is_rerun(candidate, caller, results, emitters):
+            return candidate
+    return None
+
+
+def choose_masked(
+    candidates: Sequence[Candidate],
+    caller: Caller,
+    served: Mapping[int, Served],
+    differing: Mapping[int, Sequence[ToolResult]],
+    emitters: Mapping[str, Sequence[Emitter]],
+    *,
+    highest_step_number: int | None,
+    steps_at_number: int,
+    goes_to_mock: bool,
+) -> Candidate | None:
+    """Return the step that answers the call but for clocks and tool results, or None.
+
+    1. Under a run id: the earliest step of an earlier run that this run has not been served.
+    2. With a step number below the highest of the session, where exactly one step stands: that one.
+    3. Else none: a fresh prompt that tells the time is a fresh prompt.
+    """
+    if caller.run_id is not None:
+        fit = [each for each in candidates if each.run_id not in (None, caller.run_id)]
+    elif (
+        caller.step_number is not None
+        and highest_step_number is not None
+        and caller.step_number < highest_step_number
+        and steps_at_number == 1
+    ):
+        fit = [each for each in candidates if each.step_number == caller.step_number]
+    else:
+        return None
+    for candidate in fit:
+        results = differing.get(candidate.step_id)
         if (
-            is_replayable(candidate, goes_to_mock=goes_to_mock)
-            and candidate.step_id not in consumed
-            and is_same_place(candidate, caller)
+            results is not None
+            and candidate.step_id not in served
+            and is_replayable(candidate, goes_to_mock=goes_to_mock)
+            and (not results or is_rerun(candidate, caller, results, emitters))
         ):
             return candidate
     return None
@@ -58,12 +159,68 @@ def is_same_place(candidate: Candidate, caller: Caller) -> bool:
     return candidate.step_number == caller.step_number
 
 
-def reusable_row(candidates: Iterable[Candidate], caller: Caller) -> int | None:
+def is_rerun(
+    candidate: Candidate,
+    caller: Caller,
+    results: Sequence[ToolResult],
+    emitters: Mapping[str, Sequence[Emitter]],
+) -> bool:
+    """Say whether the agent demonstrably started over since the candidate was recorded.
+
+    Every result that differs must answer a tool call on record. Under a run id, another run is the
+    evidence. Without one: the answer that made each such call was replayed after the candidate was
+    recorded, and the candidate was not served since.
+    """
+    if not results:
+        return False
+    made_by = [_emitter_of(result, emitters) for result in results]
+    if any(emitter is None for emitter in made_by):
+        return False
+    if caller.run_id is not None:
+        return candidate.run_id != caller.run_id
+    recorded_ms = candidate.answered_ms or candidate.created_ms
+    replayed = [emitter.replayed_ms or 0 for emitter in made_by if emitter is not None]
+    return min(replayed) > recorded_ms and (candidate.replayed_ms or 0) < min(replayed)
+
+
+def differing_results(
+    theirs: Sequence[ToolResult], recorded: Sequence[ToolResult]
+) -> tuple[ToolResult, ...] | None:
+    """Return the caller's results whose content is not the recorded one; None if the two requests
+    do not have the same results at the same places."""
+    if len(theirs) != len(recorded):
+        return None
+    differing = []
+    for mine, old in zip(theirs, recorded, strict=True):
+        if (mine.call_id, mine.position) != (old.call_id, old.position):
+            return None
+        if mine.digest != old.digest:
+            differing.append(mine)
+    return tuple(differing)
+
+
+def reusable_row(
+    candidates: Iterable[Candidate], caller: Caller, served: Mapping[int, Served]
+) -> int | None:
     """Return the row of an earlier try of this very call that gave no answer, or None.
 
-    So a step that failed five times is one row with five attempts, not five rows.
+    So a step that failed five times is one row with five attempts, not five rows. `refresh` takes
+    the row of the answer it replaces.
     """
-    for candidate in candidates:
-        if candidate.state in ("failed", "interrupted") and is_same_place(candidate, caller):
-            return candidate.step_id
-    return None
+    states = ["failed", "interrupted"]
+    if caller.replay == "refresh":
+        states.append("complete")
+    fit = [each for each in candidates if each.state in states and is_same_place(each, caller)]
+    if caller.run_id is not None:
+        again = same_call(fit, caller, served)
+        if again is not None:
+            return again.step_id
+        fit = [each for each in fit if each.step_id not in served]
+    return fit[0].step_id if fit else None
+
+
+def _emitter_of(result: ToolResult, emitters: Mapping[str, Sequence[Emitter]]) -> Emitter | None:
+    """Return the step that made the call: some models repeat ids, so the latest one before the
+    result's place in the conversation."""
+    before = [each for each in emitters.get(result.call_id, ()) if each.depth < result.position]
+    return max(before, key=lambda each: each.depth, default=None)

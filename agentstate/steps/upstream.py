@@ -43,7 +43,7 @@ from agentstate.steps.checkpoint import Tape, cost_of, count_usage, make_checkpo
 from agentstate.steps.flight import Flight, Head, Landing
 from agentstate.steps.forward import Transports, Try
 from agentstate.steps.identify import Caller, last_prompt
-from agentstate.steps.replay import choose, reusable_row
+from agentstate.steps.replay import choose_exact, reusable_row
 from agentstate.steps.target import Target
 from agentstate.store.base import Store
 from agentstate.wire.message import Exchange, Headers
@@ -111,8 +111,8 @@ class UpstreamCall:
         candidates = await services.store.find_candidates(
             call.caller.session, "exact", call.identity.exact
         )
-        if call.caller.replay in ("pinned", "exact") and choose(
-            candidates, call.caller, frozenset(), goes_to_mock=call.target.is_mock
+        if call.caller.replay in ("pinned", "exact") and choose_exact(
+            candidates, call.caller, {}, goes_to_mock=call.target.is_mock
         ):
             return Landing(is_on_record=True)
 
@@ -146,7 +146,7 @@ class UpstreamCall:
 
     async def _claim(self, candidates: tuple[Candidate, ...]) -> None:
         call = self._call
-        row = None if call.caller.replay == "off" else reusable_row(candidates, call.caller)
+        row = None if call.caller.replay == "off" else reusable_row(candidates, call.caller, {})
         claim = Claim(
             session=call.caller.session,
             step_number=call.caller.step_number,

@@ -103,8 +103,8 @@ class SessionEndpoints:
             found["attempts"] = [attempt_json(attempt) for attempt in attempts]
             answer = await self._store.read_answer(row.step_id)
             found["choices"] = None
-            if answer is not None:
-                dialect = dialect_by_name(row.dialect)
+            dialect = dialect_by_name(row.dialect)
+            if answer is not None and dialect is not None:
                 read = await asyncio.to_thread(read_recorded, dialect, answer)
                 found["choices"] = [choice_json(choice) for choice in read.choices]
         return found
