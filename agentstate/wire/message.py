@@ -8,7 +8,7 @@ output keeps what came.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -92,6 +92,13 @@ class Request(Protocol):
 
     async def gone(self) -> None:
         """Return when the client has closed its connection; else wait."""
+        ...
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once when the client closes its connection; at once if it has.
+
+        Cheaper than a task that awaits `gone`. Dropped when the response has been sent.
+        """
         ...
 
     def send_interim(self, status: int) -> None:
