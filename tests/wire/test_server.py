@@ -23,16 +23,10 @@ import pytest
 from agentstate.ground.errors import BadRequest, ConnectFailed, SettingError, TooLarge
 from agentstate.ground.settings import ServerSettings
 from agentstate.wire import server as server_module
+from agentstate.wire.framing import Framing, Outgoing, render_head
 from agentstate.wire.message import Abort, Pair, Request, Response
-from agentstate.wire.server import (
-    BODY_BUFFER_BYTES,
-    Framing,
-    Handler,
-    Server,
-    render_error,
-    render_head,
-)
-from tests.wire.test_server_strict import REFUSED_BODIES, REFUSED_HEADS, TAKEN_BODIES, one_by_one
+from agentstate.wire.server import BODY_BUFFER_BYTES, Handler, Server, render_error
+from tests.wire.test_strict import REFUSED_BODIES, REFUSED_HEADS, TAKEN_BODIES, one_by_one
 
 LIMIT_S = 20.0  # of a whole test; none comes near it unless it fails
 SOON_S = 0.05  # a time limit that a test waits for
@@ -1892,7 +1886,7 @@ def test_plain_client_of_a_tls_server_is_let_go(
 
 def render(
     response: Response, *, is_head: bool = False, is_http10: bool = False, closes: bool = False
-) -> server_module.Outgoing:
+) -> Outgoing:
     return render_head(
         response, is_head=is_head, is_http10=is_http10, closes=closes, date_line=b"date: now\r\n"
     )
@@ -1902,7 +1896,7 @@ async def nothing() -> AsyncIterator[bytes]:
     yield b""
 
 
-FRAMINGS: list[tuple[Callable[[], server_module.Outgoing], Framing, bytes]] = [
+FRAMINGS: list[tuple[Callable[[], Outgoing], Framing, bytes]] = [
     (lambda: render(Response(200, [], b"ab")), Framing.LENGTH, b"content-length: 2"),
     (lambda: render(Response(200, [], b"")), Framing.LENGTH, b"content-length: 0"),
     (lambda: render(Response(200, [], nothing())), Framing.CHUNKED, b"transfer-encoding: chunked"),
@@ -1933,9 +1927,7 @@ FRAMINGS: list[tuple[Callable[[], server_module.Outgoing], Framing, bytes]] = [
 
 
 @pytest.mark.parametrize(("make", "framing", "line"), FRAMINGS)
-def test_framing_by_table(
-    make: Callable[[], server_module.Outgoing], framing: Framing, line: bytes
-) -> None:
+def test_framing_by_table(make: Callable[[], Outgoing], framing: Framing, line: bytes) -> None:
     outgoing = make()
     lines = outgoing.head.removesuffix(b"\r\n\r\n").split(b"\r\n")[1:]
     framed = [line for line in lines if line.startswith((b"content-length", b"transfer-encoding"))]

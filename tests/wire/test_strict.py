@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentstate.ground.errors import BadRequest, ClientError
-from agentstate.wire.server import (
+from agentstate.wire.strict import (
     CHUNK_EXTENSION_BYTES_MAX,
     CHUNK_LINE_BYTES_MAX,
     HEADERS_MAX,

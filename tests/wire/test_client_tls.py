@@ -1,0 +1,303 @@
+"""The client over TLS: whose certificates it takes, what it says, and tunnels through proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import certifi
+import pytest
+
+from agentstate.ground.errors import ConnectFailed, SettingError
+from agentstate.wire.client import Proxies, tls_context
+from agentstate.wire.message import Origin
+from agentstate.wire.pool import Proxy
+from tests.wire.far import (
+    LIMITS,
+    OK,
+    Peer,
+    ask,
+    call_to,
+    calling,
+    far_end,
+    refuse_to_be_called,
+    replying,
+    run,
+    through,
+    until,
+)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A certificate authority of our own, and servers it vouches for."""
+
+    file: str  # its certificate, as SSL_CERT_FILE would name it
+    server: ssl.SSLContext  # for 127.0.0.1, localhost and api.test
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    trustme = pytest.importorskip("trustme")
+    ca = trustme.CA()
+    path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    ca.cert_pem.write_to_path(str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1", "localhost", "api.test").configure_cert(context)
+    return Authority(str(path), context)
+
+
+def test_a_call_over_tls_with_an_authority_of_one_s_own(authority: Authority) -> None:
+    async def main() -> None:
+        async with (
+            far_end(replying(OK, OK), tls=authority.server) as far,
+            calling(tls=tls_context(authority.file, None)) as client,
+        ):
+            client.warm(far.origin, LIMITS)
+            for _ in range(2):
+                assert await ask(client, call_to(far)) == b"ok"
+            assert len(far.peers) == 1
+
+    run(main)
+
+
+def test_a_large_answer_over_tls_is_held_back_and_whole(authority: Authority) -> None:
+    async def main() -> None:
+        body = bytes(range(256)) * (8 * 1024 * 4)
+        raw = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        async with (
+            far_end(replying(raw), tls=authority.server) as far,
+            calling(tls=tls_context(authority.file, None)) as client,
+        ):
+            exchange = await client.send(call_to(far, body=body), LIMITS)
+            await until(lambda: exchange._connection._is_reading_paused)
+            assert await exchange.read(len(body)) == body
+            await exchange.close()
+            assert client._pool.idle_count(far.origin) == 1
+
+    run(main)
+
+
+def test_the_server_learns_the_host_and_the_only_protocol(authority: Authority) -> None:
+    async def main() -> None:
+        names: list[str | None] = []
+        protocols: list[str | None] = []
+
+        async def script(peer: Peer) -> None:
+            await peer.request()
+            protocols.append(peer.writer.get_extra_info("ssl_object").selected_alpn_protocol())
+            peer.send(OK)
+
+        context = authority.server
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        context.sni_callback = lambda _, name, __: names.append(name)
+        try:
+            async with (
+                far_end(script, tls=context) as far,
+                calling(tls=tls_context(authority.file, None)) as client,
+            ):
+                origin = Origin("https", "localhost", far.origin.port)
+                assert await ask(client, call_to(origin)) == b"ok"
+        finally:
+            context.sni_callback = None
+        assert (names, protocols) == (["localhost"], ["http/1.1"])
+
+    run(main)
+
+
+def test_an_authority_nobody_vouched_for_is_not_accepted(authority: Authority) -> None:
+    async def main() -> None:
+        async with far_end(refuse_to_be_called, tls=authority.server) as far, calling() as client:
+            for _ in range(2):  # the default context is made at the first call, then kept
+                with pytest.raises(ConnectFailed, match=r"certificate.*SSL_CERT_FILE"):
+                    await ask(client, call_to(far))
+
+    run(main)
+
+
+def test_a_certificate_for_another_host_is_not_accepted(authority: Authority) -> None:
+    async def main() -> None:
+        other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        trustme = pytest.importorskip("trustme")
+        ca = trustme.CA()
+        ca.issue_cert("other.test").configure_cert(other)
+        trusting = tls_context(authority.file, None)
+        ca.configure_trust(trusting)
+        async with far_end(refuse_to_be_called, tls=other) as far, calling(tls=trusting) as client:
+            with pytest.raises(ConnectFailed, match="certificate"):
+                await ask(client, call_to(far))
+
+    run(main)
+
+
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 This port speaks plain HTTP\r\n\r\n"])
+def test_a_server_without_tls_is_a_failed_connection(words: bytes) -> None:
+    async def main() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.reader.readexactly(1)
+            peer.send(words)
+            peer.close()
+
+        async with far_end(script) as far, calling() as client:
+            origin = Origin("https", "127.0.0.1", far.origin.port)
+            with pytest.raises(ConnectFailed, match=r"No connection to 127\.0\.0\.1"):
+                await ask(client, call_to(origin))
+
+    run(main)
+
+
+def test_a_call_through_a_tunnel(authority: Authority) -> None:
+    async def main() -> None:
+        seen: list[bytes] = []
+
+        async def script(peer: Peer) -> None:
+            seen.append(await peer.head())
+            peer.send(b"HTTP/1.1 200 Connection established\r\nX-Proxy: 1\r\n\r\n")
+            await peer.use_tls(authority.server)
+            for _ in range(2):
+                seen.append(await peer.request())
+                peer.send(OK)
+
+        async with (
+            far_end(script) as far,
+            calling(through(far, b"Basic dTpw"), tls_context(authority.file, None)) as client,
+        ):
+            origin = Origin("https", "api.test", 443)
+            client.warm(origin, LIMITS)
+            for _ in range(2):
+                assert await ask(client, call_to(origin, "GET", b"")) == b"ok"
+            assert len(far.peers) == 1
+        asked = b"GET /v1/x?key=sk-secret HTTP/1.1\r\nHost: api.test\r\n\r\n"
+        assert seen == [
+            b"CONNECT api.test:443 HTTP/1.1\r\n"
+            b"Host: api.test:443\r\nProxy-Authorization: Basic dTpw\r\n\r\n",
+            asked,
+            asked,
+        ]
+
+    run(main)
+
+
+def test_a_tunnel_to_a_host_with_the_wrong_certificate_is_a_failed_connection(
+    authority: Authority,
+) -> None:
+    async def main() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.head()
+            peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            with pytest.raises(OSError):  # noqa: PT011
+                await peer.use_tls(authority.server)
+
+        async with (
+            far_end(script) as far,
+            calling(through(far), tls_context(authority.file, None)) as client,
+        ):
+            with pytest.raises(
+                ConnectFailed, match=r"certificate of other\.test through the proxy"
+            ):
+                await ask(client, call_to(Origin("https", "other.test", 443)))
+
+    run(main)
+
+
+def test_a_tunnel_that_closes_before_tls_is_a_failed_connection(authority: Authority) -> None:
+    async def main() -> None:
+        async def script(peer: Peer) -> None:
+            await peer.head()
+            peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            await peer.reader.readexactly(1)
+            peer.close()
+
+        async with (
+            far_end(script) as far,
+            calling(through(far), tls_context(authority.file, None)) as client,
+        ):
+            with pytest.raises(ConnectFailed, match=r"api\.test"):
+                await ask(client, call_to(Origin("https", "api.test", 443)))
+
+    run(main)
+
+
+def test_a_proxy_may_itself_be_reached_over_tls(authority: Authority) -> None:
+    async def main() -> None:
+        async def plain(peer: Peer) -> None:
+            assert (await peer.request()).startswith(b"GET http://api.test/v1/x")
+            peer.send(OK)
+
+        async with (
+            far_end(plain, tls=authority.server) as far,
+            calling(through(far), tls_context(authority.file, None)) as client,
+        ):
+            origin = Origin("http", "api.test", 80)
+            assert await ask(client, call_to(origin, "GET", b"")) == b"ok"
+
+    run(main)
+
+
+def test_tls_within_the_tls_of_a_proxy(authority: Authority) -> None:
+    async def main() -> None:
+        async def target(peer: Peer) -> None:
+            assert b"Host: api.test\r\n" in await peer.request()
+            peer.send(OK)
+
+        async def relay(peer: Peer) -> None:
+            """What a real proxy does: move bytes between the tunnel and the target."""
+            await peer.head()
+            reader, writer = await asyncio.open_connection("127.0.0.1", there.origin.port)
+            peer.send(b"HTTP/1.1 200 OK\r\n\r\n")
+
+            async def move(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+                while data := await source.read(65536):
+                    sink.write(data)
+
+            back = asyncio.ensure_future(move(reader, peer.writer))
+            await move(peer.reader, writer)
+            writer.close()
+            await back
+
+        async with (
+            far_end(target, tls=authority.server) as there,
+            far_end(relay, tls=authority.server) as far,
+            calling(Proxies(https=Proxy(far.origin)), tls_context(authority.file, None)) as client,
+        ):
+            assert await ask(client, call_to(Origin("https", "api.test", 443))) == b"ok"
+
+    run(main)
+
+
+def test_the_default_context_trusts_public_authorities_and_checks_names() -> None:
+    context = tls_context(None, None)
+    assert context.cert_store_stats()["x509_ca"] > 50
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_without_readable_roots_no_connection_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certifi, "where", lambda: "/nowhere/ca.pem")
+
+    async def main() -> None:
+        async with far_end(refuse_to_be_called) as far, calling() as client:
+            origin = Origin("https", "127.0.0.1", far.origin.port)
+            with pytest.raises(ConnectFailed, match="certifi"):
+                await ask(client, call_to(origin))
+
+    run(main)
+
+
+def test_a_directory_of_authorities_can_be_given(tmp_path: Path) -> None:
+    context = tls_context(None, str(tmp_path))
+    assert context.cert_store_stats()["x509_ca"] == 0  # read when needed, and not certifi's
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("content", [None, "this is no certificate"])
+def test_a_file_that_holds_no_certificates_is_a_setting_error(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SettingError, match=r"ca\.pem.*SSL_CERT_FILE"):
+        tls_context(str(path), None)
