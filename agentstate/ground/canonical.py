@@ -75,13 +75,21 @@ def parse(raw: bytes) -> JSON:
 
 
 def canonical(value: JSON) -> bytes:
-    """Render the one form that is hashed: sorted keys, no white space, ASCII, numbers as sent."""
-    return _SORTED.encode(value).encode("ascii")
+    """Render the one form that is hashed: sorted keys, no white space, ASCII, numbers as sent.
+
+    Raises:
+        BadRequest: nesting over the interpreter's limit, which is nearer the deeper the call.
+    """
+    return _render(_SORTED, value).encode("ascii")
 
 
 def encode(value: JSON) -> bytes:
-    """Render compact JSON in the order the keys were sent, numbers as sent, ASCII only."""
-    text = _AS_SENT.encode(value)
+    """Render compact JSON in the order the keys were sent, numbers as sent, ASCII only.
+
+    Raises:
+        BadRequest: as for `canonical`.
+    """
+    text = _render(_AS_SENT, value)
     if '"\\u0000":' in text:
         text = _WRAPPED.sub(r"\1", text)
     return text.encode("ascii")
@@ -94,6 +102,13 @@ def digest(*parts: bytes) -> bytes:
         state.update(b"%d:" % len(part))
         state.update(part)
     return state.digest()
+
+
+def _render(encoder: json.JSONEncoder, value: JSON) -> str:
+    try:
+        return encoder.encode(value)
+    except RecursionError as error:
+        raise BadRequest("The JSON is nested too deeply to be written again.") from error
 
 
 def _default(value: object) -> dict[str, str]:

@@ -183,6 +183,25 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """That a run has got a step: as a replay, or because it recorded it."""
+
+    step_id: int
+    call_id: str | None  # of the call that got it; None = it sent none
+    at_ms: int
+    is_delivered: bool  # its answer was written whole to the client
+
+
+@dataclass(frozen=True, slots=True)
+class Emitter:
+    """A step whose answer made a tool call."""
+
+    step_id: int
+    depth: int  # messages in its request
+    replayed_ms: int | None  # last time it was replayed; None = never
+
+
+@dataclass(frozen=True, slots=True)
 class StepRow:
     """A step as lists and pages show it."""
 

@@ -1,43 +1,87 @@
-"""Every setting, in one table: name, type, default, unit, flag, environment names, help.
+"""Every setting, in one table: name, type, default, bounds, flag, environment names, help.
 
 The table is these dataclasses: a field is a row. From it come the checks of `agentstate.toml`, the
 environment names, `--help` and the README's table (`settings_table`). Order of authority: flags >
-environment > file > defaults. Only this module reads the environment.
+environment > file > defaults; `load.py` carries it out. Only this module reads the environment.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 MIB = 1024 * 1024
+ENV_PREFIX = "AGENTSTATE_"
+
+# People paste these from examples; they mean "use what is configured, or the mock".
+PLACEHOLDER_KEYS = frozenset(("mock-key", "your-api-key"))
+
+SHORTEST_WAIT_S = 0.1  # below it a healthy client on a busy machine is cut off
+READ_BYTES = 64 * 1024  # one read of a socket: a smaller window could never hold it
+RETRIES_MOST = 10  # with full jitter the tenth try is minutes away; clients have given up
+
+Kind = Literal["text", "integer", "number", "switch", "list"]
+Value = str | int | float | bool | tuple[str, ...] | None
 
 
 def setting(
-    default: Any, help_text: str, *, flag: str | None = None, env: tuple[str, ...] = ()
+    default: Any,
+    help_text: str,
+    *,
+    flag: str | None = None,
+    env: tuple[str, ...] = (),
+    least: float = 0,
+    most: float | None = None,
+    is_pattern: bool = False,
+    is_secret: bool = False,
 ) -> Any:
-    """Declare one setting. Besides `env`, AGENTSTATE_<SECTION>_<KEY> always works."""
-    meta = {"help": help_text, "flag": flag, "env": env}
-    if isinstance(default, (list, tuple, dict)):
-        return field(default_factory=lambda: default, metadata=meta)
-    return field(default=default, metadata=meta)
+    """Declare one setting. Besides `env`, AGENTSTATE_<SECTION>_<KEY> always works.
+
+    `least` and `most` bound numbers (`most` None = no upper bound), `is_pattern` values must be
+    regular expressions, `is_secret` values are never shown, not even by `repr`.
+    """
+    meta = {
+        "help": help_text,
+        "flag": flag,
+        "env": env,
+        "least": least,
+        "most": most,
+        "is_pattern": is_pattern,
+        "is_secret": is_secret,
+    }
+    return field(default=default, metadata=meta, repr=not is_secret)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """[server]"""
 
-    host: str = setting("127.0.0.1", "address to listen on", flag="--host", env=("HOST",))
-    port: int = setting(8080, "port to listen on; 0 = any free one", flag="--port", env=("PORT",))
+    host: str = setting("127.0.0.1", "address to listen on", flag="--host")
+    port: int = setting(
+        8080, "port to listen on; 0 = any free one", flag="--port", env=("PORT",), most=65535
+    )
     hosts: tuple[str, ...] = setting((), "further names this server answers to (Host header)")
     require_session: bool = setting(False, "refuse calls that name no session")
-    body_max_mb: int = setting(64, "largest request body of a recorded call, MiB, also unpacked")
-    header_max_kb: int = setting(64, "largest request head, KiB")
-    idle_timeout_s: float = setting(75.0, "idle time after which a kept-alive connection closes")
-    head_timeout_s: float = setting(20.0, "time a client has to send its request head")
-    body_gap_timeout_s: float = setting(60.0, "longest silence while a client sends its body")
-    write_timeout_s: float = setting(120.0, "longest time a client may not read what is sent")
-    connections_max: int = setting(4096, "open client connections at once")
+    body_max_mb: int = setting(
+        64, "largest request body of a recorded call, MiB, also unpacked", least=1
+    )
+    header_max_kb: int = setting(64, "largest request head, KiB", least=1)
+    idle_timeout_s: float = setting(
+        75.0, "idle time after which a kept-alive connection closes", least=SHORTEST_WAIT_S
+    )
+    head_timeout_s: float = setting(
+        20.0, "time a client has to send its request head", least=SHORTEST_WAIT_S
+    )
+    body_gap_timeout_s: float = setting(
+        60.0, "longest silence while a client sends its body", least=SHORTEST_WAIT_S
+    )
+    write_timeout_s: float = setting(
+        120.0, "longest time a client may not read what is sent", least=SHORTEST_WAIT_S
+    )
+    connections_max: int = setting(4096, "open client connections at once", least=1)
     drain_timeout_s: float = setting(30.0, "time calls in flight get to finish after SIGTERM")
 
 
@@ -62,28 +106,36 @@ class ReplaySettings:
 
     mode: Literal["pinned", "exact", "off"] = setting("pinned", "how recorded steps are matched")
     speed: Literal["instant", "recorded"] = setting("instant", "how fast a recorded stream replays")
-    mask: tuple[str, ...] = setting((), "regular expressions for what `masked` ignores in prompts")
+    mask: tuple[str, ...] = setting(
+        (), "regular expressions for what `masked` ignores in prompts", is_pattern=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """[stream]"""
 
-    spool_bytes_max: int = setting(16 * MIB, "read ahead of the fastest client of a stream, bytes")
-    answer_bytes_max: int = setting(64 * MIB, "largest answer that is recorded, bytes")
+    spool_bytes_max: int = setting(
+        16 * MIB, "read ahead of the fastest client of a stream, bytes", least=READ_BYTES
+    )
+    answer_bytes_max: int = setting(
+        64 * MIB, "largest answer that is recorded, bytes", least=READ_BYTES
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardSettings:
     """[forward]"""
 
-    retries: int = setting(2, "further tries per target", env=())
-    connect_timeout_s: float = setting(10.0, "time to reach an upstream")
-    first_byte_timeout_s: float = setting(600.0, "time an upstream may think before its first byte")
-    gap_timeout_s: float = setting(300.0, "longest silence inside an answer")
-    total_timeout_s: float = setting(3600.0, "longest answer")
+    retries: int = setting(2, "further tries per target", most=RETRIES_MOST)
+    connect_timeout_s: float = setting(10.0, "time to reach an upstream; 0 = no limit")
+    first_byte_timeout_s: float = setting(
+        600.0, "time an upstream may think before its first byte; 0 = no limit"
+    )
+    gap_timeout_s: float = setting(300.0, "longest silence inside an answer; 0 = no limit")
+    total_timeout_s: float = setting(3600.0, "longest answer; 0 = no limit")
     detached_timeout_s: float = setting(300.0, "time an answer may take after its client left")
-    pool_max: int = setting(256, "connections kept per upstream")
+    pool_max: int = setting(256, "connections kept per upstream", least=1)
     pool_idle_s: float = setting(55.0, "idle time after which a pooled upstream connection closes")
 
 
@@ -100,9 +152,11 @@ class ProviderSettings:
     """[[provider]]: one row per provider."""
 
     name: str = setting("", "what it is called, as in `name/model` and /p/name/v1")
-    dialect: tuple[str, ...] = setting((), "wire forms it speaks")
+    dialect: tuple[str, ...] = setting((), "wire forms it speaks; none given = openai_chat")
     base_url: str = setting("", "as the vendor's SDK writes it: OpenAI's ends in /v1")
-    api_key: str | None = setting(None, "its key, or env:NAME; None = the caller's key is used")
+    api_key: str | None = setting(
+        None, "its key, or env:NAME; none = the caller's key is used", is_secret=True
+    )
     models: tuple[str, ...] = setting((), "patterns of the models it answers, e.g. claude-*")
 
 
@@ -117,4 +171,170 @@ class Settings:
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     log: LogSettings = field(default_factory=LogSettings)
     providers: tuple[ProviderSettings, ...] = ()
-    mock: bool = False  # --mock: every provider is the mock provider
+    mock: bool = setting(False, "every provider is the offline mock provider", flag="--mock")
+    crash_at: str = setting(
+        "", "for tests: kill this process at a named point, as in before_commit:3 (third pass)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What the environment says about reaching the outside; the usual names, none of them ours."""
+
+    http_proxy: str | None = None  # None = connect directly
+    https_proxy: str | None = None
+    no_proxy: tuple[str, ...] = ()  # hosts, .suffixes or "*", lower case
+    ssl_cert_file: str | None = None  # None = the certificates of certifi
+    ssl_cert_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, where each came from, and what a person should be told about them."""
+
+    settings: Settings
+    # "server.port" -> "--port", "PORT", "agentstate.toml:3" or "default"; providers as
+    # "provider.openai.base_url".
+    sources: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
+    network: Network = Network()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One setting as the table shows it and as `load.py` checks it."""
+
+    section: str  # '' = a top-level key; "provider" = a key of each [[provider]]
+    key: str
+    kind: Kind
+    choices: tuple[str, ...]  # () = any value of its kind
+    is_optional: bool  # None is a value, and the default
+    default: Value
+    least: float  # of numbers
+    most: float | None  # None = no upper bound
+    is_pattern: bool
+    is_secret: bool
+    flag: str | None
+    env: tuple[str, ...]  # most to least important; () for providers, whose names are per vendor
+    help: str
+
+    @property
+    def name(self) -> str:
+        """Return "section.key", or the key alone at the top level."""
+        return f"{self.section}.{self.key}" if self.section else self.key
+
+    @property
+    def expects(self) -> str:
+        """Say what a value must be, as in "an integer from 0 to 65535"."""
+        if self.choices:
+            return " or ".join(f'"{choice}"' for choice in self.choices)
+        match self.kind:
+            case "text":
+                return "text that is not empty"
+            case "switch":
+                return "true or false"
+            case "list":
+                return "a list of regular expressions" if self.is_pattern else "a list of text"
+            case "integer" | "number":
+                noun = "an integer" if self.kind == "integer" else "a number"
+                least = f"{self.least:g}"
+                return f"{noun} from {least}" + ("" if self.most is None else f" to {self.most:g}")
+
+    @property
+    def shown_default(self) -> str:
+        """Return the default as `agentstate.toml` would say it; '' = none."""
+        match self.default:
+            case None:
+                return ""
+            case bool():
+                return "true" if self.default else "false"
+            case str():
+                return f'"{self.default}"'
+            case tuple():
+                return "[" + ", ".join(f'"{item}"' for item in self.default) + "]"
+            case int() | float():
+                return str(self.default)
+
+
+@cache
+def settings_table() -> tuple[Row, ...]:
+    """Return every setting in the order of a file: top-level keys first, `[[provider]]` last."""
+    hints = get_type_hints(Settings)
+    top = [member for member in fields(Settings) if member.name != "providers"]
+    rows: list[Row] = []
+    for member in sorted(top, key=lambda member: is_dataclass(hints[member.name])):
+        if is_dataclass(hints[member.name]):
+            rows += _section_rows(member.name, hints[member.name])
+        else:
+            rows.append(_row("", member, hints[member.name]))
+    return (*rows, *_section_rows("provider", ProviderSettings))
+
+
+def read_environment() -> dict[str, str]:
+    """Return a copy of the process's environment. The only place that looks at it."""
+    return dict(os.environ)
+
+
+def read_network(environ: Mapping[str, str]) -> Network:
+    """Read proxies and certificate places; lower-case names win over upper-case ones, as in curl.
+
+    HTTP_PROXY in capitals is ignored under CGI, where a client's Proxy header can set it (httpoxy,
+    CVE-2016-5385).
+    """
+
+    def first(*names: str) -> str | None:
+        return next((environ[name] for name in names if environ.get(name)), None)
+
+    plain = ("http_proxy",) if "REQUEST_METHOD" in environ else ("http_proxy", "HTTP_PROXY")
+    hosts = (first("no_proxy", "NO_PROXY") or "").split(",")
+    return Network(
+        http_proxy=first(*plain, "all_proxy", "ALL_PROXY"),
+        https_proxy=first("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"),
+        no_proxy=tuple(host.strip().lower() for host in hosts if host.strip()),
+        ssl_cert_file=first("SSL_CERT_FILE"),
+        ssl_cert_dir=first("SSL_CERT_DIR"),
+    )
+
+
+def _section_rows(section: str, table: type) -> Iterator[Row]:
+    hints = get_type_hints(table)
+    for member in fields(table):
+        yield _row(section, member, hints[member.name])
+
+
+def _row(section: str, member: Field[Any], hint: Any) -> Row:
+    kind, choices, is_optional = _kind(hint)
+    own_name = "_".join(part for part in (section, member.name) if part).upper()
+    meta = member.metadata
+    default: Any = member.default  # every setting has one; dataclasses type it as maybe missing
+    return Row(
+        section=section,
+        key=member.name,
+        kind=kind,
+        choices=choices,
+        is_optional=is_optional,
+        default=default,
+        least=meta["least"],
+        most=meta["most"],
+        is_pattern=meta["is_pattern"],
+        is_secret=meta["is_secret"],
+        flag=meta["flag"],
+        env=() if section == "provider" else (ENV_PREFIX + own_name, *meta["env"]),
+        help=meta["help"],
+    )
+
+
+def _kind(hint: Any) -> tuple[Kind, tuple[str, ...], bool]:
+    """Return (kind, choices, whether None is allowed) of a field's type."""
+    if get_origin(hint) is Literal:
+        return "text", get_args(hint), False
+    if hint == str | None:
+        return "text", (), True
+    kinds: dict[Any, Kind] = {
+        str: "text",
+        int: "integer",
+        float: "number",
+        bool: "switch",
+        tuple[str, ...]: "list",
+    }
+    return kinds[hint], (), False

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""The one tool: builds, starts, tests and checks. Needs Python 3.11 with pip, and nothing else.
+
+    python3 build.py                  build dist/agentstate.pyz
+    python3 build.py run [ARGS]       build it and start it: `agentstate ARGS`
+    python3 build.py test [ARGS]      run the tests: `pytest ARGS`
+    python3 build.py check            lint, format, types, direction of imports, house style
+    python3 build.py bench [ARGS]     build it and run `agentstate bench ARGS`
+
+What it needs it makes under .build/: virtual environments with the exact versions, checked by hash,
+of tests/requirements-*.txt. What has not changed is not made again. The same sources give the same
+.pyz, byte for byte, whenever and wherever they are built.
+"""
+
+# No syntax in this file is newer than Python 3.7, and what runs before the check of the version is
+# older still: an old Python gets a sentence and no SyntaxError. tests/test_build.py holds this.
+import argparse
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+if sys.version_info < (3, 11):  # noqa: UP036 - an old Python is what this is for
+    sys.exit(
+        "build.py: needs Python 3.11 or newer, this is {}.{}. Start it with another one, as in: "
+        "python3.11 build.py".format(*sys.version_info[:2])
+    )
+
+ROOT = Path(__file__).resolve().parent
+ARCHIVE = ROOT / "dist" / "agentstate.pyz"
+WORK = ROOT / ".build"
+WHEELS = WORK / "wheels"
+
+SHEBANG = "/usr/bin/env python3"
+ENTRY_POINT = "agentstate.__main__:main"
+ARCHIVE_BYTES_MAX = 1_000_000  # what is copied by hand into containers stays small
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest moment a zip can name; every file in it gets this
+EPOCH_S = "315532800"  # the same, for tools that read SOURCE_DATE_EPOCH
+FILE_MODE = 0o100644 << 16  # of every file in the archive, whatever the umask of the builder was
+SOURCES = ("agentstate", "web", "pyproject.toml", "README.md", "LICENSE")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+
+# Environments by name, with the lists of pinned packages they hold.
+ENVIRONMENTS = {"build": "requirements-build.txt", "test": "requirements-test.txt"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the first argument says and return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="build.py",
+        usage="build.py [run | test | check | bench] [ARGS]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("verb", nargs="?", choices=sorted(VERBS), help=argparse.SUPPRESS)
+    verb = parser.parse_args(argv[:1]).verb
+    try:
+        return VERBS[verb](argv[1:]) if verb else _print_built()
+    except KeyboardInterrupt:
+        return 130
+
+
+def build() -> Path:
+    """Build the .pyz if a source has changed since it was built; return where it is."""
+    with _lock():
+        python = environment("build")
+        wheels = _wheels(python)
+        key = _digest([ROOT / name for name in SOURCES] + [Path(__file__), *wheels])
+        stamp = WORK / "archive.stamp"
+        if not _is_fresh(stamp, key) or not ARCHIVE.exists():
+            ARCHIVE.parent.mkdir(exist_ok=True)
+            pack(ROOT, wheels, python, ARCHIVE)
+            stamp.write_text(key)
+    return ARCHIVE
+
+
+def pack(source: Path, wheels: Sequence[Path], python: Path, target: Path) -> None:
+    """Make `target` from the sources at `source`, the wheels it needs, and shiv.
+
+    `python` is the interpreter of an environment with setuptools and shiv. Reproducible: nothing
+    that differs between two builders (times, order, modes, folders, scripts of pip) gets in.
+    """
+    with tempfile.TemporaryDirectory(prefix="agentstate-build-") as name:
+        folder = Path(name)
+        site, packed = folder / "site-packages", folder / "packed.pyz"
+        for wheel in (*wheels, make_wheel(source, python, folder)):
+            with zipfile.ZipFile(wheel) as opened:
+                opened.extractall(site)
+        _run(
+            [
+                str(python), "-m", "shiv", "--reproducible", "--compile-pyc", "--compressed",
+                "--site-packages", str(site), "--entry-point", ENTRY_POINT,
+                "--python", SHEBANG, "--output-file", str(packed),
+            ],
+            "shiv could not make the archive",
+            env=_fixed_environment(),
+        )  # fmt: skip
+        _normalise(packed, source / "agentstate" / "unpack.py", folder / "normal.pyz")
+        size = (folder / "normal.pyz").stat().st_size
+        if size > ARCHIVE_BYTES_MAX:
+            _fail(f"the archive has {size} bytes; {ARCHIVE_BYTES_MAX} are the most it may have")
+        shutil.move(str(folder / "normal.pyz"), str(target))
+
+
+def make_wheel(source: Path, python: Path, folder: Path) -> Path:
+    """Make a wheel from a clean copy of the sources; return where it is.
+
+    A copy, since setuptools leaves folders beside what it builds, and packs what it once left.
+    """
+    copy, wheels = folder / "source", folder / "wheel"
+    copy.mkdir()
+    wheels.mkdir()
+    for name in SOURCES:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, copy / name, ignore=LEFT_OUT)
+        elif (source / name).exists():
+            shutil.copyfile(source / name, copy / name)
+    _run(
+        [str(python), "-c", _WHEEL_CODE, str(wheels)],
+        "setuptools could not make the wheel",
+        cwd=copy,
+        env=_fixed_environment(),
+    )
+    (wheel,) = wheels.glob("*.whl")
+    return wheel
+
+
+def environment(name: str) -> Path:
+    """Make the environment `name` if it is missing or out of date; return its interpreter."""
+    folder = WORK / name
+    bin_folder = "Scripts" if os.name == "nt" else "bin"
+    python = folder / bin_folder / ("python.exe" if os.name == "nt" else "python")
+    pins = ROOT / "tests" / ENVIRONMENTS[name]
+    # A moved checkout or another Python makes the paths inside an environment wrong.
+    key = _digest([pins], sys.version, sys.base_prefix, str(ROOT))
+    stamp = folder / "stamp"
+    if _is_fresh(stamp, key) and python.exists():
+        return python
+    print(f"build.py: making .build/{name} with the tools of tests/{pins.name} ...", flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    pip = _make_environment(folder, python)
+    _pip([*pip, "install", "--require-hashes", "-r", str(pins)])
+    stamp.write_text(key)
+    return python
+
+
+def _make_environment(folder: Path, python: Path) -> list[str]:
+    """Make an empty virtual environment; return the command of a pip that installs into it."""
+    if importlib.util.find_spec("venv") is None:
+        _fail(_NO_VENV)
+    has_own_pip = importlib.util.find_spec("ensurepip") is not None
+    if not has_own_pip and importlib.util.find_spec("pip") is None:
+        _fail(_NO_VENV)
+    flags = ["--clear"] if has_own_pip else ["--clear", "--without-pip"]
+    _run([sys.executable, "-m", "venv", *flags, str(folder)], _NO_VENV)
+    if has_own_pip:
+        return [str(python), "-m", "pip"]
+    return [sys.executable, "-m", "pip", "--python", str(python)]
+
+
+def _wheels(python: Path) -> list[Path]:
+    """Fetch the wheels that go into the .pyz, once; return where they are."""
+    pins = ROOT / "tests" / "requirements-run.txt"
+    key, stamp = _digest([pins]), WHEELS / "stamp"
+    if not _is_fresh(stamp, key):
+        shutil.rmtree(WHEELS, ignore_errors=True)
+        WHEELS.mkdir(parents=True)
+        flags = ["--no-deps", "--only-binary", ":all:", "--require-hashes"]
+        _pip([str(python), "-m", "pip", "download", *flags, "-d", str(WHEELS), "-r", str(pins)])
+        stamp.write_text(key)
+    return sorted(WHEELS.glob("*.whl"))
+
+
+def _pip(command: Sequence[str]) -> None:
+    quiet = ["--quiet", "--quiet", "--disable-pip-version-check", "--no-input"]
+    _run([*command, *quiet], _NO_PACKAGES)
+
+
+def _normalise(packed: Path, first_code: Path, target: Path) -> None:
+    """Copy the archive with one order, time and mode for all, and our own first code in it."""
+    with zipfile.ZipFile(packed) as opened, target.open("wb") as file:
+        file.write(b"#!" + SHEBANG.encode() + b"\n")
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as made:
+            for name in sorted(opened.namelist()):
+                entry = zipfile.ZipInfo(name, EPOCH)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.create_system = 3  # Unix, wherever it was built
+                entry.external_attr = FILE_MODE
+                code = first_code.read_bytes() if name == "__main__.py" else opened.read(name)
+                made.writestr(entry, code)
+    target.chmod(0o755)
+
+
+def _run_archive(arguments: Sequence[str]) -> int:
+    command = [sys.executable, str(build()), *arguments]
+    if os.name == "nt":
+        return subprocess.call(command)
+    os.execv(sys.executable, command)  # so that signals reach the server itself
+
+
+def _run_bench(arguments: Sequence[str]) -> int:
+    return _run_archive(["bench", *arguments])
+
+
+def _run_tests(arguments: Sequence[str]) -> int:
+    with _lock():
+        python = environment("test")
+    return subprocess.call([str(python), "-m", "pytest", *arguments], cwd=str(ROOT))
+
+
+def _run_checks(arguments: Sequence[str]) -> int:
+    if arguments:
+        _fail("check takes no arguments")
+    with _lock():
+        python = str(environment("test"))
+    style = ["tests/test_floors.py", "tests/test_tidy.py"]
+    checks: dict[str, list[str]] = {
+        "lint": [python, "-m", "ruff", "check", "."],
+        "format": [python, "-m", "ruff", "format", "--check", "."],
+        "types": [python, "-m", "mypy", "agentstate", "build.py"],
+        "style": [python, "-m", "pytest", *style],
+    }
+    failed = []
+    for name, command in checks.items():
+        print(f"-- {name}", flush=True)
+        if subprocess.call(command, cwd=str(ROOT)) != 0:
+            failed.append(name)
+    print(f"build.py: failed: {', '.join(failed)}" if failed else "build.py: all checks passed")
+    return 1 if failed else 0
+
+
+def _print_built() -> int:
+    path = build()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    print(f"{path.relative_to(ROOT)}  {path.stat().st_size} bytes  sha256 {digest}")
+    return 0
+
+
+VERBS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": _run_archive,
+    "test": _run_tests,
+    "check": _run_checks,
+    "bench": _run_bench,
+}
+
+_WHEEL_CODE = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+
+_NO_VENV = (
+    "this Python cannot make a virtual environment: its venv, ensurepip and pip are missing. On "
+    "Debian or Ubuntu: apt-get install python3-venv"
+)
+_NO_PACKAGES = (
+    "pip could not install the pinned packages; its own words are above. It needs to reach your "
+    "package index (`pip config list` shows which one), or a folder of wheels named by "
+    "PIP_FIND_LINKS, with PIP_NO_INDEX=1"
+)
+
+
+def _digest(paths: Sequence[Path], *texts: str) -> str:
+    """Return a digest over texts and over the paths and contents of files and whole folders."""
+    state = hashlib.sha256()
+    for text in texts:
+        state.update(text.encode() + b"\0")
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                name, content = file.relative_to(path.parent).as_posix(), file.read_bytes()
+                state.update(b"%s\0%d\0" % (name.encode(), len(content)) + content)
+    return state.hexdigest()
+
+
+def _is_fresh(stamp: Path, key: str) -> bool:
+    return stamp.exists() and stamp.read_text() == key
+
+
+def _fixed_environment() -> dict[str, str]:
+    return {**os.environ, "SOURCE_DATE_EPOCH": EPOCH_S, "PYTHONHASHSEED": "0"}
+
+
+def _run(
+    command: Sequence[str],
+    problem: str,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> None:
+    """Run a command; if it fails, show what it printed and stop with `problem`."""
+    done = subprocess.run(
+        command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode != 0:
+        sys.stderr.write(done.stdout.decode(errors="replace"))
+        _fail(problem)
+
+
+def _fail(problem: str) -> NoReturn:
+    sys.exit(f"build.py: {problem}.")
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """Let one build.py at a time change .build/; where the platform has no flock, trust."""
+    WORK.mkdir(exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(WORK / "lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
