@@ -13,6 +13,7 @@ from agentstate.ground.canonical import encode
 from agentstate.ground.chat import Answer, Usage
 from agentstate.ground.prices import Prices
 from agentstate.ground.records import Attempt, Checkpoint, RecordedAnswer
+from agentstate.steps.target import MOCK
 
 # Four characters a token is OpenAI's own rule of thumb for English; an estimate is marked as one.
 CHARS_PER_TOKEN = 4
@@ -70,6 +71,8 @@ def cost_of(
     prices: Prices, provider: str, model: str, usage: Usage | None, *, is_estimate: bool
 ) -> int | None:
     """Return the cost in micro-dollars; None where usage is unknown or a guess, or no price is."""
+    if provider == MOCK:
+        return 0
     if usage is None or is_estimate:
         return None
     return prices.cost_microusd(provider, model, usage)

@@ -2,7 +2,8 @@
 
 Pure. A date or time is a clock only within 36 hours of the call it stands in: "today is 2026-11-30"
 drifts from run to run, "the contract of 2019-03-01" never does and keeps counting. 36 hours is a
-day of drift plus the widest time zone. Under a run id, UUIDs and what `replay.mask` names drift as well.
+day of drift plus the widest time zone. Under a run id, UUIDs and what `replay.mask` names drift as
+well.
 
 What is taken out leaves a mark, so "It is 10:01." and "It is ." stay different.
 """

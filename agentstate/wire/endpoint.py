@@ -1,8 +1,8 @@
 """One method and path of ours, and how a request finds it. Pure.
 
-A table of `Endpoint` rows is the whole routing: patterns have literal segments and `{names}`; a name
-takes exactly one segment, percent-decoded, so that an id may hold a slash. The table is visible where
-it is made (`doors/api/__init__.py`); nothing registers itself.
+A table of `Endpoint` rows is the whole routing: patterns have literal segments and `{names}`; a
+name takes exactly one segment, percent-decoded, so that an id may hold a slash. The table is
+visible where it is made (`doors/api/__init__.py`); nothing registers itself.
 """
 
 from __future__ import annotations

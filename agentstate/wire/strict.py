@@ -2,7 +2,7 @@
 
 h11 forgives much that another parser between us and the client may read in another way, which is
 how requests are smuggled (RFC 9112 section 11.2). So each head is checked as bytes, then parsed by
-h11; a chunked body is checked by `ChunkGuard` before h11 decodes it. The counterpart is `server.py`.
+h11; a chunked body is checked by `ChunkGuard` before h11 decodes it. Used by `server.py`.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _explain(raw: bytes) -> BadRequest:
 
 
 def oversized(head: bytes | bytearray, bytes_max: int) -> TooLarge:
-    """Return the refusal of a head over the limit: 414 if not even its first line fits, else 431."""
+    """Return the refusal of a head over the limit: 414 if its first line does not fit."""
     status, part = (431, "head") if b"\r\n" in head[:bytes_max] else (414, "target")
     error = TooLarge(
         f"The request {part} is over the limit of {bytes_max} bytes.",
