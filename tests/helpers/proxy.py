@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,7 +51,10 @@ class Proxy:
         db: Path,
         env: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
+        crash_at: str | None = None,
     ) -> None:
+        """Say what to start; `crash_at` holds for the first start only, see `start`."""
+        self._first_crash_at = crash_at
         self._db = db
         self._env = {
             **{k: v for k, v in os.environ.items() if not _NOT_INHERITED.match(k)},
@@ -66,7 +72,7 @@ class Proxy:
     # --- life -------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self.start()
+        self.start(crash_at=self._first_crash_at)
         return self
 
     def __exit__(
@@ -219,8 +225,23 @@ class Proxy:
             return "(no output)"
         return self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
 
+    def set_disk(self, *, is_full: bool) -> None:
+        """Make every further write of the process to a file fail as on a full disk, or undo that.
+
+        Played with a limit on file size; skips the test where a running process cannot get one.
+        """
+        if not hasattr(resource, "prlimit"):
+            pytest.skip("needs prlimit, so Linux")
+        _, hard = resource.prlimit(self.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0 if is_full else hard, hard))
+
     def memory_kib(self, field: str = "VmRSS") -> int:
-        """Return a memory figure of the process from /proc: VmRSS now, VmHWM the highest so far."""
+        """Return a memory figure of the process from /proc: VmRSS now, VmHWM the highest so far.
+
+        Skips the test where there is no /proc.
+        """
+        if not Path("/proc/self/status").exists():
+            pytest.skip("needs /proc, so Linux")
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         found = re.search(rf"^{field}:\s+(\d+) kB$", status, re.MULTILINE)
         assert found is not None, f"/proc has no {field}"

@@ -1,9 +1,11 @@
-"""The client over TLS: whose certificates it takes, what it says, and tunnels through proxies."""
+"""Making connections: which address, whose certificates, and tunnels through proxies."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import certifi
 import pytest
 
 from agentstate.ground.errors import ConnectFailed, SettingError
+from agentstate.wire import dial
 from agentstate.wire.client import Proxies, tls_context
 from agentstate.wire.message import Origin
 from agentstate.wire.pool import Proxy
@@ -27,7 +30,138 @@ from tests.wire.far import (
     run,
     through,
     until,
+    wait,
 )
+
+HERE = Origin("http", "here.test", 80)
+Connect = Callable[[socket.socket, tuple[str, int]], Awaitable[None]]
+
+
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
+    """Let every name stand for these ports of loopback, and let the next be tried soon."""
+
+    async def resolve(host: str, port: int) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", port)) for port in ports]
+
+    monkeypatch.setattr(dial, "_resolve", resolve)
+    monkeypatch.setattr(dial, "HAPPY_EYEBALLS_S", 0.001)
+
+
+def held_connects(hold: Callable[[int], Awaitable[object]]) -> list[socket.socket]:
+    """Let each connect wait for `hold` of its port first; return the sockets as they are made."""
+    loop = asyncio.get_running_loop()
+    connect: Connect = loop.sock_connect
+    sockets: list[socket.socket] = []
+
+    async def sock_connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        sockets.append(sock)
+        await hold(address[1])
+        await connect(sock, address)
+
+    loop.sock_connect = sock_connect  # type: ignore[method-assign,assignment]
+    return sockets
+
+
+def refused_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_after_an_address_that_refuses_the_next_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with far_end(replying(OK)) as far, calling() as client:
+            resolve_to(monkeypatch, refused_port(), far.origin.port)
+            assert await ask(client, call_to(HERE)) == b"ok"
+
+    run(main)
+
+
+def test_beside_an_address_that_is_silent_the_next_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        async def hold(port: int) -> None:
+            if port == 1:
+                await asyncio.Event().wait()
+
+        sockets = held_connects(hold)
+        async with far_end(replying(OK)) as far, calling() as client:
+            resolve_to(monkeypatch, 1, far.origin.port)
+            assert await ask(client, call_to(HERE)) == b"ok"
+            assert len(sockets) == 2
+            await until(lambda: sockets[0].fileno() == -1)
+
+    run(main)
+
+
+def test_where_every_address_refuses_no_connection_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        resolve_to(monkeypatch, refused_port(), refused_port())
+        async with calling() as client:
+            with pytest.raises(
+                ConnectFailed, match=r"No connection to here\.test: .*refused|failed"
+            ):
+                await ask(client, call_to(HERE))
+
+    run(main)
+
+
+def test_of_two_addresses_that_answer_together_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        gate = asyncio.Event()
+        sockets = held_connects(lambda _: gate.wait())
+        async with far_end(replying_once_or_never) as far, calling() as client:
+            resolve_to(monkeypatch, far.origin.port, far.origin.port)
+            asking = asyncio.ensure_future(ask(client, call_to(HERE)))
+            await until(lambda: len(sockets) == 2)
+            gate.set()
+            assert await asking == b"ok"
+            await until(lambda: sum(sock.fileno() == -1 for sock in sockets) == 1)
+
+    run(main)
+
+
+async def replying_once_or_never(peer: Peer) -> None:
+    if await peer.reader.read(1):
+        await peer.request()
+        peer.send(OK)
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_cancelled_at_any_turn_no_socket_stays_open(
+    monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    async def main() -> None:
+        sockets = held_connects(lambda _: asyncio.sleep(0))
+        async with far_end(wait) as far, calling() as client:
+            resolve_to(monkeypatch, far.origin.port, far.origin.port)
+            asking = asyncio.ensure_future(ask(client, call_to(HERE)))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            asking.cancel()
+            await until(asking.done)
+            await until(lambda: all(sock.fileno() == -1 for sock in sockets))
+
+    run(main)
+
+
+def test_addresses_are_tried_family_by_family_in_turns() -> None:
+    def found(family: int, *names: str) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+        return [(family, socket.SOCK_STREAM, 6, "", (name, 1)) for name in names]
+
+    six, four = found(socket.AF_INET6, "a", "b", "c"), found(socket.AF_INET, "1")
+    assert [each[4][0] for each in dial._in_turns([*six, *four])] == ["a", "1", "b", "c"]
+    assert [each[4][0] for each in dial._in_turns([*four, *six])] == ["1", "a", "b", "c"]
+
+
+def test_a_host_that_no_request_can_name_is_no_error_of_warming() -> None:
+    async def main() -> None:
+        async with far_end(wait) as far, calling(through(far)) as client:
+            client.warm(Origin("https", "a b.test", 443), LIMITS)
+            await until(lambda: not client._tasks)
+
+    run(main)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,357 @@
+"""Plays the requests of a case against the proxy and keeps what happened.
+
+Nothing is judged here, except that the case could be played as it is written: `checks.py` does that
+afterwards, on the `Play` this module fills.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from tests.cases.files import Case, to_bytes
+from tests.helpers.proxy import Proxy
+from tests.helpers.raw_client import (
+    Connection,
+    Pair,
+    Reception,
+    Stop,
+    ask,
+    render_request,
+)
+from tests.helpers.reading import ChatRead, read_chat, read_events
+from tests.helpers.upstream import End, Gate, Reply, Upstream
+
+DEFAULT_SESSION = "s1"  # renamed, so that many cases can share one proxy
+SMALL_WINDOW_BYTES = 16 * 1024
+WATCH_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A request of the client, ready to go out."""
+
+    method: str
+    target: str
+    headers: tuple[Pair, ...]
+    body: bytes
+
+    def without(self, *names: str) -> Sending:
+        """Return it without these headers."""
+        kept = tuple(p for p in self.headers if p[0].decode().lower() not in names)
+        return Sending(self.method, self.target, kept, self.body)
+
+
+def sending_of(client: Mapping[str, Any], session: str, base: Sending | None = None) -> Sending:
+    """Build a request; what `client` does not say is taken from `base`."""
+    pairs = {} if base is None else {key.decode(): value for key, value in base.headers}
+    for name, value in client.get("headers", {}).items():
+        is_default = name == "x-agent-session-id" and value == DEFAULT_SESSION
+        pairs[name] = to_bytes(session if is_default else value)
+    if "body_raw" in client:
+        body = to_bytes(client["body_raw"])
+    elif "body" in client:
+        body = json.dumps(client["body"], ensure_ascii=False).encode()
+    else:
+        body = base.body if base is not None and "method" not in client else b""
+    return Sending(
+        method=client.get("method") or (base.method if base else "POST"),
+        target=client.get("path") or (base.target if base else ""),
+        headers=tuple((name.encode(), value) for name, value in pairs.items()),
+        body=body,
+    )
+
+
+_ENDS: dict[str, End] = {
+    "ok": "ok",
+    "hang": "stall",
+    "rst": "reset",
+    "eof_no_terminator": "eof_no_terminator",
+}
+_SWALLOWS = "accepts the next request bytes, sends nothing, closes"
+_ENTRY_KEYS = {
+    "to", "api", "status", "headers", "framing", "chunks", "body", "body_raw", "delays_ms", "end",
+    "write_size", "content_length", "close_idle_after_ms", "then_socket",
+}  # fmt: skip
+
+
+def reply_of(entry: Mapping[str, Any], scale: float, gate: Gate | None = None) -> Reply:
+    """Build the upstream's reply that an entry describes."""
+    assert not (unknown := set(entry) - _ENTRY_KEYS), (
+        f"an upstream entry has unknown keys {unknown}"
+    )
+    assert entry["to"] == "primary", f"no upstream plays {entry['to']}"
+    if "chunks" in entry:
+        chunks = tuple(to_bytes(chunk) for chunk in entry["chunks"])
+    elif "body_raw" in entry:
+        chunks = (to_bytes(entry["body_raw"]),)
+    else:
+        chunks = (json.dumps(entry["body"]).encode(),)
+    idle_ms = entry.get("close_idle_after_ms")
+    then_socket = entry.get("then_socket")
+    assert then_socket in (None, _SWALLOWS)
+    return Reply(
+        status=entry["status"],
+        headers=tuple((n.encode(), to_bytes(v)) for n, v in entry["headers"].items()),
+        chunks=chunks,
+        framing=entry.get("framing", "length"),
+        delays_s=tuple(ms / 1000 * scale for ms in entry.get("delays_ms", ())),
+        write_size=entry.get("write_size"),
+        content_length=entry.get("content_length"),
+        end=_ENDS[entry["end"]],
+        gate=gate,
+        close_idle_after_s=None if idle_ms is None else idle_ms / 1000 * scale,
+        swallow_next=then_socket is not None,
+    )
+
+
+# How a case's `setup` is said to the proxy. A value that is not here is an error.
+_SETUP = {
+    "retries": "AGENTSTATE_FORWARD_RETRIES",
+    "first_token_timeout_s": "AGENTSTATE_FORWARD_FIRST_BYTE_TIMEOUT_S",
+    "idle_timeout_s": "AGENTSTATE_FORWARD_GAP_TIMEOUT_S",
+}
+
+
+def env_of(case: Case) -> dict[str, str]:
+    """Return the proxy's environment for a case. One that says nothing of retries gets none."""
+    env = {"AGENTSTATE_FORWARD_RETRIES": "0"}
+    for key, value in case.setup.items():
+        if key == "disk":
+            continue
+        scaled = value * case.scale if key.endswith("_s") else value
+        env[_SETUP[key]] = str(scaled)
+    return env
+
+
+# --- playing --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Play:
+    """A case being played: what was sent, what came, what the upstream saw."""
+
+    case: Case
+    proxy: Proxy
+    upstream: Upstream
+    session: str  # as the record names it; '' = the case names none
+    sending: Sending
+    gate: Gate | None  # lets the upstream's events out one by one; None = they go freely
+    first: Reception = field(default_factory=lambda: Reception(0.0))
+    later: list[Reception] = field(default_factory=list)  # of `then`, in order
+    added: list[int] = field(default_factory=list)  # upstream calls each of them caused
+    steps: list[dict[str, Any]] = field(default_factory=list)  # after the first request
+    calls_of_first: int = 0
+    latencies_s: list[float] = field(default_factory=list)  # of other requests meanwhile
+    memory_kib: list[int] = field(default_factory=list)  # before, then after
+
+    @classmethod
+    def of(cls, case: Case, proxy: Proxy, upstream: Upstream) -> Play:
+        """Load the upstream with the case's script and make the first request ready."""
+        is_gated = "events_forwarded_within_ms" in case.expect.get("client", {})
+        gate = Gate() if is_gated else None
+        upstream.load([reply_of(entry, case.scale, gate) for entry in case.upstream])
+        sending = sending_of(case.client, f"{case.name}.session")
+        return cls(case, proxy, upstream, _session_of(sending), sending, gate)
+
+    def run(self) -> None:
+        """Play all requests of the case."""
+        then = self.case.client.get("then", [])
+        beside = [item for item in then if item.get("at") == "concurrent"]
+        threads = [threading.Thread(target=self._play_beside, args=(item,)) for item in beside]
+        with Watch(self):
+            for thread in threads:
+                thread.start()
+            self.first = self._play_first()
+            for thread in threads:
+                thread.join()
+        self.calls_of_first = len(self.upstream.received)
+        # A call whose client left goes on; its retry is to find it in flight.
+        is_left_running = self.first.ending == "left" and len(then) > len(beside)
+        if not is_left_running:
+            self._read_steps()
+        for item in then:
+            if item not in beside:
+                self._play_then(item)
+        if is_left_running:
+            self._read_steps()
+        unscripted = [call.target for call in self.upstream.unscripted]
+        assert not unscripted, f"calls upstream that the case does not know: {unscripted}"
+
+    def ask(self, sending: Sending, until: Stop | None = None) -> Reception:
+        """Make one request of the client."""
+        return ask(
+            self.proxy.address, sending.method, sending.target, sending.headers, sending.body,
+            until=until,
+        )  # fmt: skip
+
+    @property
+    def first_read(self) -> ChatRead:
+        """The first answer as a chat client reads it."""
+        return read_chat(self.first.header("content-type"), self.first.body)
+
+    @property
+    def step(self) -> dict[str, Any]:
+        """The step of the first request."""
+        assert self.steps, f"session {self.session!r} has no step"
+        return self.steps[0]
+
+    @property
+    def sent_bytes(self) -> bytes:
+        """The body of the upstream's first answer, framing removed."""
+        return b"".join(reply_of(self.case.upstream[0], 1.0).chunks)
+
+    def _read_steps(self) -> None:
+        is_wanted = not self.case.expect.keys().isdisjoint(("step", "rule"))
+        was_refused = self.first.status in (400, 413)
+        if is_wanted and self.session and not was_refused:
+            self.steps = self.proxy.settled_steps(self.session)
+
+    def _play_first(self) -> Reception:
+        client = self.case.client
+        if wire := client.get("wire"):
+            assert wire == "send head, wait for an interim response up to 3000 ms, then body"
+            return self._send_with_pause()
+        read = client.get("read")
+        match read:
+            case None:
+                return self.ask(self.sending, _opener(self.gate))
+            case {"before_head": True, "close_after_ms": int(ms)}:
+                return self._send_and_leave(ms)
+            case {"after_events": int(count), "then": "close"}:
+                return self.ask(self.sending, lambda got: len(read_events(got.body)) >= count)
+            case {"bytes_per_s": 0, "for_ms": int(ms)}:
+                return self._send_and_not_read(ms)
+            case _:
+                raise AssertionError(f"no such way of reading: {read}")
+
+    def _rendered(self) -> bytes:
+        sending = self.sending
+        return render_request(
+            sending.method, sending.target, self.proxy.address, sending.headers, sending.body
+        )
+
+    def _send_with_pause(self) -> Reception:
+        whole, body_size = self._rendered(), len(self.sending.body)
+        with Connection(self.proxy.address) as connection:
+            got = Reception(time.perf_counter())
+            connection.send(whole[:-body_size])
+            connection.wait_for_interim(3.0, got)
+            connection.send(whole[-body_size:])
+            return connection.receive(got)
+
+    def _send_and_leave(self, after_ms: int) -> Reception:
+        with Connection(self.proxy.address) as connection:
+            got = Reception(time.perf_counter(), ending="left")
+            connection.send(self._rendered())
+            self.upstream.wait_for_requests(1)
+            self._pass_time(after_ms)
+        return got
+
+    def _send_and_not_read(self, for_ms: int) -> Reception:
+        with Connection(self.proxy.address, receive_bytes=SMALL_WINDOW_BYTES) as connection:
+            got = Reception(time.perf_counter(), ending="left")
+            connection.send(self._rendered())
+            self.upstream.wait_for(lambda seen: bool(seen) and seen[0].was_blocked)
+            self._pass_time(for_ms)  # memory would go on growing
+            self.memory_kib.append(self.proxy.memory_kib())
+        return got
+
+    def _play_beside(self, item: Mapping[str, Any]) -> None:
+        assert item["same_request"] is True
+        self.upstream.wait_for_requests(1)  # the first one is on its way
+        self._pass_time(item["after_ms"])
+        self.later.append(self.ask(self.sending))
+
+    def _play_then(self, item: Mapping[str, Any]) -> None:
+        assert not (unknown := set(item) - _THEN_KEYS), f"no such follow-up: {unknown}"
+        if item["at"] == "after_success":
+            assert self.first.status in (200, 400), self.first.status
+        self._pass_time(item.get("sleep_ms", 0))
+        before = len(self.upstream.received)
+        sending = sending_of(item, self.session, self.sending)
+        got = self.ask(sending)
+        added = self.upstream.received[before:]
+        self.later.append(got)
+        self.added.append(len(added))
+        match item.get("expect"):
+            case "hit":
+                assert not added, "it must be answered from the record"
+                assert got.body == self.first.body
+            case "differs":
+                assert [call.body for call in added] == [sending.body]
+            case other:
+                assert other is None, f"no such expectation of a follow-up: {other}"
+
+    def _pass_time(self, ms: int) -> None:
+        """Keep the pace the case asks for."""
+        time.sleep(ms / 1000 * self.case.scale)
+
+
+_THEN_KEYS = {
+    "at", "same_request", "method", "path", "headers", "body", "body_raw", "sleep_ms", "expect",
+}  # fmt: skip
+
+
+def _session_of(sending: Sending) -> str:
+    raw = dict(sending.headers).get(b"x-agent-session-id", b"")
+    try:
+        return raw.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1").strip()
+
+
+def _opener(gate: Gate | None) -> Stop | None:
+    """Let the upstream's next event out only when the one before has reached the client."""
+    if gate is None:
+        return None
+    gate.open()
+    opened = 1
+
+    def on_piece(got: Reception) -> bool:
+        nonlocal opened
+        seen = len(read_events(got.body))
+        if seen >= opened:
+            gate.open(seen + 1 - opened)
+            opened = seen + 1
+        return False
+
+    return on_piece
+
+
+class Watch:
+    """Makes other requests meanwhile and takes the proxy's memory, where a case asks for it."""
+
+    def __init__(self, playing: Play) -> None:
+        self._playing = playing
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._is_wanted = "proxy" in playing.case.expect
+
+    def __enter__(self) -> None:
+        if self._is_wanted:
+            self._playing.memory_kib.append(self._playing.proxy.memory_kib("VmHWM"))
+            self._thread.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_wanted:
+            self._over.set()
+            self._thread.join()
+            self._playing.memory_kib.append(self._playing.proxy.memory_kib("VmHWM"))
+
+    def _run(self) -> None:
+        while not self._over.wait(WATCH_EVERY_S):
+            started = time.perf_counter()
+            status, _ = self._playing.proxy.get("/healthz")
+            assert status == 200
+            self._playing.latencies_s.append(time.perf_counter() - started)

@@ -1,0 +1,21 @@
+"""Plays a case file against the real proxy and checks what it expects.
+
+A case says what a client sends, what the upstream does and what must be seen. `files.py` reads it,
+`tables.py` says which parts are settled otherwise or belong to a later piece of work, `playing.py`
+plays it, `checks.py` judges. Played with one scripted upstream behind one proxy.
+"""
+
+from __future__ import annotations
+
+from tests.cases.checks import check_all
+from tests.cases.files import Case
+from tests.cases.playing import Play
+from tests.helpers.proxy import Proxy
+from tests.helpers.upstream import Upstream
+
+
+def play(case: Case, proxy: Proxy, upstream: Upstream) -> None:
+    """Play a case on this proxy, whose upstream this is, and check every expectation of it."""
+    playing = Play.of(case, proxy, upstream)
+    playing.run()
+    check_all(playing)

@@ -1,0 +1,16 @@
+"""The dictionary store keeps the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentstate.store.base import Store
+from agentstate.store.memory import MemoryStore
+from tests.store.contract import MakeStore, StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        store: Store = MemoryStore()
+        return lambda: store

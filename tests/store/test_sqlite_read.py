@@ -1,0 +1,105 @@
+"""Reads go by an index, and see one state of the record."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from agentstate.store import sqlite_read, sqlite_record, sqlite_request
+from agentstate.store.sqlite_read import AnswerTooLarge, read_answer
+from agentstate.store.sqlite_record import Recorder
+from agentstate.store.sqlite_schema import migrate
+from tests.store.contract import answer_of, checkpoint_of, claim_of, tail_of
+
+STATEMENTS = {
+    f"{module.__name__.rpartition('.')[2]}.{name}": text
+    for module in (sqlite_read, sqlite_record, sqlite_request)
+    for owner in (module, *(one for one in vars(module).values() if isinstance(one, type)))
+    for name, text in vars(owner).items()
+    if isinstance(text, str) and text.strip().startswith(("select", "with", "update"))
+} | {f"sqlite_read.candidates.{key}": sql for key, sql in sqlite_read._CANDIDATES.items()}
+
+# What has to look at everything, and why that is right.
+SCANS = {
+    "sqlite_read._FIND_CANDIDATES": "is a template",
+    "sqlite_read._SESSION_COLUMNS": "is a beginning",
+    "sqlite_read._STEP_COLUMNS": "is a beginning",
+    "sqlite_read._LIST_SESSIONS": "is a template",
+    "sqlite_read._LIST_STEPS": "is a template",
+    "sqlite_read._READ_TOTALS": "sums up sessions, not steps",
+    "sqlite_read._NEWEST_SESSIONS": "walks an index and stops at the limit",
+    "sqlite_read._OLDEST_SESSIONS": "walks an index and stops at the limit",
+    "sqlite_record._COUNT_LOST": "walks an index of the claims in flight",
+    "sqlite_record._END_LOST": "walks an index of the claims in flight",
+}
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        migrate(connection)
+        yield connection
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS.keys() - SCANS.keys()))
+def test_a_statement_looks_things_up(connection: sqlite3.Connection, name: str) -> None:
+    plan = _plan(connection, STATEMENTS[name])
+
+    # "prefix" is what the statement itself has gathered.
+    assert [line for line in plan if "SCAN" in line and line != "SCAN prefix"] == []
+
+
+@pytest.mark.parametrize("name", sorted(name for name in SCANS if SCANS[name].startswith("walks")))
+def test_a_walk_goes_along_an_index(connection: sqlite3.Connection, name: str) -> None:
+    plan = _plan(connection, STATEMENTS[name])
+
+    assert all("USING" in line for line in plan if line.startswith("SCAN"))
+    assert [line for line in plan if "TEMP B-TREE" in line] == []
+
+
+def test_the_list_of_scans_is_current() -> None:
+    assert SCANS.keys() <= STATEMENTS.keys()
+
+
+def test_a_large_answer_is_left_for_another_thread(connection: sqlite3.Connection) -> None:
+    recorder = Recorder(connection)
+    recorder.claim_step(claim_of())
+    recorder.record_answer(checkpoint_of(1, answer=answer_of(b"x" * 1000)))
+
+    with pytest.raises(AnswerTooLarge):
+        read_answer(connection, 1, 1000)
+
+    assert read_answer(connection, 1, 2000) == answer_of(b"x" * 1000)
+    assert read_answer(connection, 1) == answer_of(b"x" * 1000)
+    assert read_answer(connection, 2, 1) is None
+
+
+def test_a_tail_that_comes_between_is_read_whole_or_not_at_all(
+    connection: sqlite3.Connection,
+) -> None:
+    """The answer is read before its tails, and both may change in between."""
+    recorder = Recorder(connection)
+    recorder.claim_step(claim_of())
+    begun = answer_of(b"1", form="events", is_sealed=False)
+    recorder.record_answer(checkpoint_of(1, answer=begun))
+    statements: list[str] = []
+
+    def watch(sql: str) -> None:
+        statements.append(sql)
+        if "from answer_tail" in sql and len(statements) == 2:
+            recorder.append_tail(tail_of(1, b"2", pace=b""))
+
+    connection.set_trace_callback(watch)
+    answer = read_answer(connection, 1)
+
+    assert answer is not None
+    assert (answer.content, answer.is_sealed) == (b"12", True)
+
+
+def _plan(connection: sqlite3.Connection, sql: str) -> list[str]:
+    numbered = [number for number in range(1, 20) if f"?{number}" in sql]
+    values = [1] * (max(numbered) if numbered else sql.count("?"))
+    return [row[3] for row in connection.execute(f"explain query plan {sql}", values)]
