@@ -18,6 +18,7 @@ from agentstate.doors.api import endpoint_table
 from agentstate.doors.assets import Assets
 from agentstate.doors.front import FrontDoor
 from agentstate.doors.proxy import ProxyDoor
+from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import SettingError
 from agentstate.ground.prices import load_prices
 from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
@@ -25,8 +26,8 @@ from agentstate.ground.tasks import TaskSet
 from agentstate.house.mock import MockProvider
 from agentstate.steps.forward import Transports
 from agentstate.steps.pipeline import Pipeline
+from agentstate.steps.recording import Services
 from agentstate.steps.target import Targets
-from agentstate.steps.upstream import Services
 from agentstate.store import open_store
 from agentstate.store.base import Store
 from agentstate.wire.client import HTTPClient, tls_context
@@ -36,6 +37,7 @@ from agentstate.wire.server import Server
 
 log = logging.getLogger("agentstate")
 
+CUT_S = 1.0  # what calls get to end in once their clients were cut off
 LOOPBACK_BINDS = ("127.0.0.1", "::1", "localhost")
 
 
@@ -101,8 +103,9 @@ class App:
         """Finish what is in flight, bounded, then close the record."""
         drain_s = self._settings.server.drain_timeout_s
         if self._server is not None:
+            until_s = monotonic_s() + drain_s
             cut = await self._server.stop(drain_s)
-            stopped = await self._tasks.close(drain_s)
+            stopped = await self._tasks.close(max(until_s - monotonic_s(), CUT_S))
             if cut or stopped:
                 log.warning("%d connections and %d calls did not end in time", cut, stopped)
         await self._transports.close()

@@ -2,12 +2,13 @@
 
 A dialect reads requests, reads answers (whole or as a stream), and makes the bytes that are ours:
 the other form of a recorded answer, errors, and error events. It knows nothing of sockets, stores
-or sessions. The rows are in `dialects/__init__.py`; `tests/dialects/contract.py` proves each of them.
+or sessions. The rows are in `dialects/__init__.py`; `tests/dialects/contract.py` proves them.
+`lenient.py` reads the JSON of others, which is not always JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -29,18 +30,36 @@ class Ask:
     # fields that never change an answer (stream, user, metadata, ...).
     envelope: dict[str, JSON]
     body: dict[str, JSON]  # the whole body as parsed
+    choices: int = 1  # alternatives asked for; what `Dialect.assembler` is told
+    wants_usage: bool = False  # a stream asked to end with its usage (chat: stream_options)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFacts:
+    """What an upstream's error says of itself."""
+
+    message: str  # '' = it says nothing
+    kind: str | None = None  # its own word for the class of error; None = not given
+    code: str | None = None  # e.g. "insufficient_quota"; None = not given
+    status: int | None = None  # the HTTP status it means, as inside a 200; None = it names none
 
 
 class Mark(Enum):
     """What one frame of a stream means for the answer."""
 
-    PREFACE = "preface"  # nothing a person could read: role, created, ping, empty delta, comment
+    PREFACE = "preface"  # nothing a person could read: role, usage, ping, empty delta, comment
     CONTENT = "content"  # text, refusal, reasoning: live from here on
     TOOL = "tool"  # part of a tool call
-    COMPLETING = "completing"  # with this frame every choice has its terminal reason
-    TAIL = "tail"  # after the completing one: usage, further empty chunks
-    DONE = "done"  # the dialect's end of stream: `[DONE]`, `message_stop` where it is separate
-    ERROR = "error"  # the upstream's error as an event
+    # With this frame every choice has its terminal reason: as many as were asked for and every one
+    # that was seen. Given at most once.
+    COMPLETING = "completing"
+    # After the completing one: usage, further empty chunks. If it brings content or a tool call all
+    # the same, the snapshot has it.
+    TAIL = "tail"
+    # The dialect's end of stream: `[DONE]`, `message_stop` where it is separate. It can come with
+    # no COMPLETING before it: nothing was answered, or fewer choices than were asked for.
+    DONE = "done"
+    ERROR = "error"  # the upstream's error as an event, or an event that cannot be read
 
 
 class Assembler(Protocol):
@@ -61,6 +80,11 @@ class Assembler(Protocol):
         """Return the answer so far, `is_complete` as if the stream ended cleanly here."""
         ...
 
+    def call_names(self) -> list[tuple[int, int, str]]:
+        """Return (choice index, position, name so far) of every tool call, without joining texts:
+        cheap enough to ask at every frame. A name may still grow."""
+        ...
+
 
 class Dialect(Protocol):
     """One wire form."""
@@ -69,6 +93,8 @@ class Dialect(Protocol):
     paths: tuple[str, ...]  # below /v1, e.g. ("/chat/completions",)
     provider: str  # whose endpoint this is, so gets the caller's key, e.g. "openai"
     counted_headers: tuple[bytes, ...]  # lower-case names that are part of the fingerprint
+    list_key: str  # the body's key of the list that grows, e.g. "messages"
+    shared_keys: tuple[str, ...]  # keys whose values are large and repeat: worth storing once
 
     def read_ask(self, body: JSON) -> Ask:
         """Check the shape and split it.
@@ -78,8 +104,25 @@ class Dialect(Protocol):
         """
         ...
 
-    def assembler(self) -> Assembler:
-        """Return a fresh assembler for one stream."""
+    def tool_result_blank(self, message: JSON) -> JSON | None:
+        """Return a copy of a message with the content of its tool results left out, ids kept; None
+        if it has no tool result."""
+        ...
+
+    def masked(self, message: JSON, mask: Callable[[str], str]) -> JSON | None:
+        """Return a copy of a system message with `mask` applied to its text; None if it is none."""
+        ...
+
+    def mask_envelope(
+        self, envelope: dict[str, JSON], mask: Callable[[str], str]
+    ) -> dict[str, JSON] | None:
+        """Return a copy of the envelope with `mask` applied to the system text in it; None in
+        dialects whose system text is a message."""
+        ...
+
+    def assembler(self, choices: int = 1) -> Assembler:
+        """Return a fresh assembler for one stream whose request asked for `choices` alternatives
+        (`Ask.choices`): the completing frame cannot be told without."""
         ...
 
     def read_answer(self, body: bytes) -> Answer:
@@ -87,11 +130,17 @@ class Dialect(Protocol):
         ...
 
     def events_from_body(self, body: bytes, include_usage: bool) -> list[bytes]:
-        """Make the stream form of a recorded body: complete frames, terminal one last."""
+        """Make the stream form of a recorded body: complete frames, terminal one last.
+
+        Meant for a body whose `read_answer` is complete; what is no answer gives no answer.
+
+        Raises:
+            BadRequest: nested so deeply that it can be read and not be written again.
+        """
         ...
 
     def body_from_events(self, frames: Iterable[Frame]) -> bytes:
-        """Make the non-streaming form of a recorded stream."""
+        """Make the non-streaming form of a recorded stream: same condition, same error."""
         ...
 
     def done_frame(self) -> bytes:
@@ -106,8 +155,16 @@ class Dialect(Protocol):
         """Render an error of ours as the last frame of a stream that has begun."""
         ...
 
+    def read_error(self, body: bytes) -> ErrorFacts | None:
+        """Read an upstream's error: the body of an HTTP error or of a 200 that carries one, or the
+        data of an error event. None if it is not one that can be read."""
+        ...
+
     def mend_error_body(self, status: int, body: bytes) -> bytes | None:
-        """Return None if an upstream's error body already has the dialect's shape, else None too
-        where it is JSON of some other shape a client can read; for HTML, text or nothing return an
-        error body of the dialect that names the upstream status."""
+        """Make an upstream's error body readable for a client of this dialect.
+
+        None where it can pass as it is: any JSON object, since clients cope with shapes they do not
+        know. Anything else (an HTML page, text, nothing, other JSON) would break their parser: then
+        an error body of the dialect that names the upstream's status and what came instead.
+        """
         ...

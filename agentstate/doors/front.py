@@ -15,7 +15,7 @@ from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import AgentStateError, Forbidden, NotFound, shorten
 from agentstate.ground.logs import Call, log_call
 from agentstate.wire.endpoint import Router
-from agentstate.wire.message import Request, Response
+from agentstate.wire.message import Abort, Request, Response
 
 LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -39,17 +39,23 @@ class FrontDoor:
         except AgentStateError as error:
             response = error_reply(error)
         if isinstance(response.body, bytes):
-            log_call(_call_of(request, response))
+            log_call(_call_of(request, response, None))
         else:
-            response.body = _Told(response.body, lambda: log_call(_call_of(request, response)))
+            response.body = _Told(
+                response.body, lambda error: log_call(_call_of(request, response, error))
+            )
         return response
 
     async def _answer(self, request: Request) -> Response:
         if request.path == "/healthz":
             return await self._api(request)
-        self._check_host(request)
         if (address := read_address(request.path)) is not None:
+            try:
+                self._check_origin(request)
+            except Forbidden as error:
+                return self._proxy.refuse(address, error)
             return await self._proxy.answer(request, address)
+        self._check_origin(request)
         if request.path == PREFIX or request.path.startswith(PREFIX + "/"):
             return self._page(request)
         if request.path == "/":
@@ -70,8 +76,15 @@ class FrontDoor:
             raise NotFound(f"{shorten(request.path)} is a page: GET it.")
         return self._assets.answer(request)
 
-    def _check_host(self, request: Request) -> None:
-        """Refuse names that are not ours: a page in a browser may have bound one to 127.0.0.1."""
+    def _check_origin(self, request: Request) -> None:
+        """Refuse names that are not ours, and changes that a page of another origin asks for.
+
+        A page in a browser may have bound its own name to 127.0.0.1, or may simply send a form
+        here: the browser says where it comes from.
+
+        Raises:
+            Forbidden: the Host or the Origin header names somebody else.
+        """
         host = (request.headers.text(b"host") or "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name not in self._hosts:
@@ -79,12 +92,20 @@ class FrontDoor:
                 f"This server answers to {', '.join(sorted(self._hosts))}; the Host header says "
                 f"{shorten(name)!r}. Add it to server.hosts if it is yours."
             )
+        origin = request.headers.text(b"origin")
+        if origin is None or request.method in ("GET", "HEAD"):
+            return
+        if origin.lower().partition("://")[2] != host:
+            raise Forbidden(
+                f"A page of {shorten(origin)!r} may not ask for this: only the server's own pages "
+                "may. Agents send no Origin header."
+            )
 
 
 class _Told:
     """A streamed body that tells when it ended, so that its call is logged with its whole time."""
 
-    def __init__(self, body: AsyncIterator[bytes], tell: Callable[[], None]) -> None:
+    def __init__(self, body: AsyncIterator[bytes], tell: Callable[[str | None], None]) -> None:
         self._body = body
         self._tell = tell
         self._is_told = False
@@ -95,24 +116,27 @@ class _Told:
     async def __anext__(self) -> bytes:
         try:
             return await anext(self._body)
-        except BaseException:  # its end, a cut, or the client's leaving: the call is over
-            self._end()
+        except StopAsyncIteration:
+            self._end(None)
+            raise
+        except Abort:
+            self._end("cut")
             raise
 
     async def aclose(self) -> None:
-        """Close the body under it."""
-        self._end()
+        """Close the body under it: its end was not reached, or this changes nothing."""
+        self._end("left")
         close = getattr(self._body, "aclose", None)
         if close is not None:
             await close()
 
-    def _end(self) -> None:
+    def _end(self, error: str | None) -> None:
         if not self._is_told:
             self._is_told = True
-            self._tell()
+            self._tell(error)
 
 
-def _call_of(request: Request, response: Response) -> Call:
+def _call_of(request: Request, response: Response, error: str | None) -> Call:
     marks = {name: value for name, value in response.headers if name.startswith(b"x-agentstate-")}
 
     def text(name: bytes) -> str | None:
@@ -132,4 +156,5 @@ def _call_of(request: Request, response: Response) -> Call:
         provider=text(b"provider"),
         model=text(b"model"),
         attempts=int(attempts) if attempts else None,
+        error=error,
     )

@@ -115,6 +115,11 @@ class ProxyDoor:
         except AgentStateError as error:
             return error_response(dialect or DIALECTS[0], error)
 
+    def refuse(self, address: Address, error: AgentStateError) -> Response:
+        """Answer with an error in the dialect of the path."""
+        dialect = dialect_for_path(address.path.removeprefix("/v1"))
+        return error_response(dialect or DIALECTS[0], error)
+
     async def _forward(self, request: Request, address: Address, dialect: Dialect) -> Response:
         """Send a call without a session upstream. Its body is read only to find the target."""
         raw = await request.body(self._settings.server.body_max_mb * MIB)

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from agentstate.ground.errors import shorten
+from agentstate.ground.secrets import strike
 from agentstate.ground.settings import LogSettings
 
 ROOT = "agentstate"
@@ -25,8 +26,7 @@ TRACEBACK_CHARS_MAX = 32 * 1024  # from its end: the innermost frames tell most
 
 _CALL_KEY = "agentstate_call"  # where a record carries its Call
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# The forms vendors give their keys: sk-..., gsk_..., AIza..., and whatever follows Bearer.
-_KEY = re.compile(r"(\bsk-|\bgsk_|\bAIza|\b[Bb]earer )[A-Za-z0-9._~+/=-]{8,}")
+
 
 calls = logging.getLogger(ROOT + ".calls")
 
@@ -79,7 +79,7 @@ class TextLines(logging.Formatter):
     def _traceback(self, record: logging.LogRecord) -> str:
         if not record.exc_info or record.exc_info[0] is None:
             return ""
-        return _strike_keys(self.formatException(record.exc_info)[-TRACEBACK_CHARS_MAX:])
+        return strike(self.formatException(record.exc_info)[-TRACEBACK_CHARS_MAX:])
 
 
 class JSONLines(TextLines):
@@ -131,16 +131,12 @@ def _json_value(value: object) -> object:
 
 
 def _bounded(text: str) -> str:
-    return _strike_keys(shorten(text, LINE_CHARS_MAX))
+    return strike(shorten(text, LINE_CHARS_MAX))
 
 
 def printable(text: str) -> str:
     """Show control characters, line ends among them, as escapes."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
-
-
-def _strike_keys(text: str) -> str:
-    return _KEY.sub(r"\1…", text)
 
 
 def _timestamp(record: logging.LogRecord) -> str:

@@ -6,7 +6,7 @@ Knows targets and transports, not sessions or the store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.canonical import JSON, encode
@@ -20,10 +20,11 @@ from agentstate.ground.errors import (
     shorten,
 )
 from agentstate.ground.records import Attempt, RecordedAnswer
+from agentstate.ground.secrets import strike, strike_bytes
 from agentstate.ground.settings import ForwardSettings
 from agentstate.steps.reply import JSON_TYPE, passed_headers
-from agentstate.steps.target import MOCK, Target, upstream_headers
-from agentstate.wire.message import Exchange, Headers, OutCall, TimeLimits, Transport
+from agentstate.steps.target import MOCK, Target, caller_key, upstream_headers
+from agentstate.wire.message import Exchange, Headers, OutCall, Pair, TimeLimits, Transport
 
 EXCERPT_BYTES_MAX = 2_048  # of an answer that was none; enough to recognise an error page
 ERROR_BODY_BYTES_MAX = 1024 * 1024  # of an upstream's error response; real ones are a few KB
@@ -51,6 +52,7 @@ class Try:
     """One attempt while it lasts."""
 
     target: Target
+    keys: tuple[str, ...] = field(repr=False)  # that were sent: struck from what is recorded
     started_ms: int
     started_s: float
     status: int | None = None
@@ -65,9 +67,9 @@ class Try:
             ended_ms=self.started_ms + int((monotonic_s() - self.started_s) * 1000),
             status=self.status,
             error_code=error.code if error else None,
-            error=shorten(error.message, 500) if error else None,
+            error=strike(shorten(error.message, 500), *self.keys) if error else None,
             first_byte_ms=self.first_byte_ms,
-            excerpt=excerpt[:EXCERPT_BYTES_MAX],
+            excerpt=strike_bytes(excerpt[:EXCERPT_BYTES_MAX], *self.keys),
         )
 
 
@@ -81,9 +83,11 @@ def time_limits(settings: ForwardSettings) -> TimeLimits:
     )
 
 
-def begin(target: Target) -> Try:
-    """Begin an attempt at `target` now."""
-    return Try(target, now_ms(), monotonic_s())
+def begin(target: Target, headers: Headers) -> Try:
+    """Begin an attempt at `target` now, for a caller with these headers."""
+    sent = caller_key(headers)
+    keys = tuple(key for key in (target.key, sent.decode("latin-1") if sent else None) if key)
+    return Try(target, keys, now_ms(), monotonic_s())
 
 
 def out_call(
@@ -134,29 +138,59 @@ async def read_refusal(
         f"{provider} answered {status}.", upstream_status=status, provider=provider
     )
     mended = dialect.mend_error_body(status, raw)
-    headers = passed_headers(exchange.headers)
-    if mended is not None:
-        headers = (JSON_TYPE, *(pair for pair in headers if pair[0].lower() != b"content-type"))
+    headers = passed_headers(exchange.headers) if mended is None else _as_json(exchange)
     body = raw if mended is None else mended
     return RecordedAnswer(status, headers, "body", body), error, raw
 
 
-def judge(answer: Answer, provider: str, *, is_stream: bool) -> UpstreamError | None:
-    """Return what makes a 200 no answer, or None if it is one (invariant 4)."""
+def judge(answer: Answer, exchange: Exchange, provider: str) -> UpstreamError | None:
+    """Return what makes a success status no answer, or None if it is one (invariant 4)."""
     if answer.is_complete:
         return None
-    what = "stream" if is_stream else "answer"
+    fault = answer.fault or "not every choice has a terminal reason"
+    coding = exchange.headers.text(b"content-encoding")
+    if coding is not None:
+        fault = f"it is {shorten(coding)}-encoded, which was not offered and cannot be read here"
     return NotAnAnswer(
-        f"{provider} sent a 200 whose {what} is not complete: "
-        f"{answer.fault or 'no terminal reason for every choice'}. It was not recorded; ask again.",
+        f"{provider} answered {exchange.status} with what is no complete answer: {fault}. It was "
+        "not recorded; ask again.",
         provider=provider,
     )
+
+
+def refusal_inside(
+    dialect: Dialect, exchange: Exchange, data: bytes, provider: str
+) -> tuple[RecordedAnswer, UpstreamRefused] | None:
+    """Return an error that came inside a success as the real HTTP error it is; None if it is none.
+
+    The body is the upstream's own, the status what the error says of itself.
+    """
+    facts = dialect.read_error(data)
+    if facts is None or dialect.mend_error_body(502, data) is not None:
+        return None
+    status = facts.status or 502
+    error = UpstreamRefused(
+        f"{provider} answered {exchange.status} with an error inside: "
+        f"{shorten(facts.message or facts.code or 'it says nothing more', 300)}",
+        upstream_status=status,
+        provider=provider,
+    )
+    others = (
+        pair for pair in passed_headers(exchange.headers) if pair[0].lower() != b"content-type"
+    )
+    return RecordedAnswer(status, (JSON_TYPE, *others), "body", data), error
 
 
 def name_provider(error: UpstreamError, provider: str) -> UpstreamError:
     """Put the provider's name into an error that a body's reader raised."""
     error.provider = error.provider or provider
     return error
+
+
+def _as_json(exchange: Exchange) -> tuple[Pair, ...]:
+    """Return the headers that are passed on, for a body that is JSON whatever came."""
+    headers = passed_headers(exchange.headers)
+    return JSON_TYPE, *(pair for pair in headers if pair[0].lower() != b"content-type")
 
 
 def answer_headers(exchange: Exchange, target: Target) -> tuple[tuple[bytes, bytes], ...]:

@@ -23,6 +23,7 @@ from agentstate.ground.errors import AgentStateError, UpstreamTimeout
 from agentstate.ground.records import Candidate, Identity, ReplayNote, RequestRecord
 from agentstate.steps.flight import Flight, Follower, Landing
 from agentstate.steps.identify import Caller, Scope, identify, raw_key, read_caller, read_scope
+from agentstate.steps.recording import Call, Services
 from agentstate.steps.replay import choose_exact
 from agentstate.steps.reply import (
     answer_response,
@@ -32,7 +33,7 @@ from agentstate.steps.reply import (
     stream_headers,
 )
 from agentstate.steps.target import Targets
-from agentstate.steps.upstream import Call, Services, UpstreamCall
+from agentstate.steps.upstream import DESERTED, UpstreamCall
 from agentstate.wire.coding import decode_request_body
 from agentstate.wire.message import Request, Response
 
@@ -298,7 +299,7 @@ class _Patience:
             self._timer = None
         if is_deserted and not self._task.done():
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._patience_s, self._task.cancel)
+            self._timer = loop.call_later(self._patience_s, self._task.cancel, DESERTED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

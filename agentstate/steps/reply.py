@@ -16,7 +16,13 @@ from agentstate.wire.sse import SSEDecoder
 JSON_TYPE: Pair = (b"content-type", b"application/json")
 EVENTS_TYPE: Pair = (b"content-type", b"text/event-stream; charset=utf-8")
 
-_NOT_PASSED = HOP_BY_HOP | frozenset((b"set-cookie", b"content-length"))
+# An upstream's CORS headers would let any page in a browser read what is meant for the agent.
+_NOT_PASSED = HOP_BY_HOP | frozenset(
+    (b"set-cookie", b"content-length", b"access-control-allow-origin",
+     b"access-control-allow-credentials", b"access-control-allow-methods",
+     b"access-control-allow-headers", b"access-control-expose-headers",
+     b"access-control-max-age")
+)  # fmt: skip
 # A stream must not be held back or squeezed by what stands between us and the client.
 _UNBUFFERED: tuple[Pair, ...] = (
     (b"cache-control", b"no-cache"),

@@ -18,13 +18,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from agentstate.ground.chat import Usage
 from agentstate.ground.errors import NotFound, StoreBusy, StoreError
 from agentstate.ground.records import Claimed, Query
-from agentstate.store import sqlite, sqlite_pack, sqlite_request
+from agentstate.store import sqlite, sqlite_pack, sqlite_read, sqlite_record, sqlite_request
 from agentstate.store.base import Store
 from agentstate.store.memory import MemoryStore
 from agentstate.store.sqlite import SqliteStore
 from agentstate.store.sqlite_record import Recorder
 from tests.store.contract import (
-    KEYS,
     START_MS,
     MakeStore,
     StoreContract,
@@ -214,22 +213,31 @@ class Comparison(RuleBasedStateMachine):
 
     @invariant()
     def answers_are_the_same(self) -> None:
-        both = self._both
-        both(lambda store: store.list_sessions(Query()))
+        self._both(lambda store: store.list_sessions(Query()))
         for session in ("s", "t"):
-            page = both(lambda store, of=session: store.list_steps(Query(session=of)))
-            for run_id in ("r1", "r2"):
-                both(lambda store, of=session, by=run_id: store.list_consumed(of, by))
-            for text in ("a", "b", "c"):
-                for key in KEYS:
-                    value = getattr(identity_of(text), key)
-                    both(lambda store, s=session, k=key, v=value: store.find_candidates(s, k, v))
-            for row in page.rows:
-                both(lambda store, of=row.step_id: store.read_answer(of))
-                both(lambda store, of=row.step_id: store.read_request(of))
-                both(lambda store, of=row.step_id: store.list_attempts(of))
+            self._compare_session(session)
         totals = [self._outcome(store.read_totals()) for store in (self._memory, self._sqlite)]
         assert totals[0] == totals[1] | {"bytes_on_disk": 0}
+
+    def _compare_session(self, session: str) -> None:
+        self._both(lambda store: store.list_consumed(session, "r1"))
+        self._both(lambda store: store.list_consumed(session, "r2"))
+        for text in ("a", "b", "c"):
+            self._compare_candidates(session, text)
+        for row in self._both(lambda store: store.list_steps(Query(session=session))).rows:
+            self._compare_step(row.step_id)
+
+    def _compare_candidates(self, session: str, text: str) -> None:
+        keys = identity_of(text)
+        self._both(lambda store: store.find_candidates(session, "raw", keys.raw))
+        self._both(lambda store: store.find_candidates(session, "exact", keys.exact))
+        self._both(lambda store: store.find_candidates(session, "pinned", keys.pinned))
+        self._both(lambda store: store.find_candidates(session, "masked", keys.masked))
+
+    def _compare_step(self, step_id: int) -> None:
+        self._both(lambda store: store.read_answer(step_id))
+        self._both(lambda store: store.read_request(step_id))
+        self._both(lambda store: store.list_attempts(step_id))
 
 
 TestComparison = pytest.mark.slow(Comparison.TestCase)
@@ -239,60 +247,57 @@ TestComparison.settings = settings(max_examples=15, stateful_step_count=25, dead
 # --- where things run -----------------------------------------------------------------------------
 
 
+def watch_threads(
+    monkeypatch: pytest.MonkeyPatch, name: str, size_of: Callable[..., int], *modules: Any
+) -> set[tuple[str, int]]:
+    """Return a set that gets the kind of thread and the size of each call of a packing function."""
+    calls: set[tuple[str, int]] = set()
+    really = getattr(sqlite_pack, name)
+
+    def watched(*values: Any) -> Any:
+        calls.add((threading.current_thread().name.partition("_")[0], size_of(*values)))
+        return really(*values)
+
+    for module in modules:
+        monkeypatch.setattr(module, name, watched)
+    return calls
+
+
 def test_a_small_answer_is_read_on_the_loop_and_a_large_one_is_not(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads: list[str] = []
-    really = sqlite_pack.unpack
-
-    def unpack(size: int, content: bytes) -> bytes:
-        threads.append(threading.current_thread().name)
-        return really(size, content)
-
-    monkeypatch.setattr(sqlite.read, "unpack", unpack)
+    calls = watch_threads(monkeypatch, "unpack", lambda size, content: size, sqlite_read)
 
     async def scenario(store: SqliteStore) -> None:
         for text, content in (("small", b"{}" * 400), ("large", b"{}" * 40_000)):
             claimed = await store.claim_step(claim_of(text))
-            answer = answer_of(content)
+            answer = answer_of(content, headers=())
             await store.record_answer(checkpoint_of(claimed.step_id, answer=answer))
             assert await store.read_answer(claimed.step_id) == answer
 
     run(path, scenario)
 
-    assert threads[0] == "MainThread"
-    assert threads[1].startswith("store-read")
+    assert {one for one in calls if one[1]} == {("MainThread", 803), ("store-read", 80_003)}
 
 
-def test_much_is_packed_in_a_thread_and_little_by_the_writer(
+def test_the_writer_packs_little_and_leaves_much_to_others(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed: list[tuple[str, bool]] = []
-    really = sqlite_pack.pack
-
-    def pack(raw: bytes) -> sqlite_pack.Packed:
-        if len(raw) > 500:
-            packed.append(
-                (threading.current_thread().name.rstrip("_0123456789"), len(raw) > 30_000)
-            )
-        return really(raw)
-
-    for module in (sqlite, sqlite_request, sqlite.GroupWriter.write.__globals__["Recorder"]):
-        target = module if not isinstance(module, type) else None
-        if target is not None:
-            monkeypatch.setattr(target, "pack", pack)
+    modules = (sqlite, sqlite_record, sqlite_request)
+    calls = watch_threads(monkeypatch, "pack", len, *modules)
 
     async def scenario(store: SqliteStore) -> None:
         for text in ("x" * 1000, "y" * 70_000):
-            claimed = await store.claim_step(claim_of(text))
+            claimed = await store.claim_step(claim_of(text, prompt=""))
             answer = answer_of(text.encode())
             await store.record_answer(checkpoint_of(claimed.step_id, answer=answer))
             assert await store.read_answer(claimed.step_id) == answer
 
     run(path, scenario)
 
-    assert ("store-read", True) in packed
-    assert ("store-writer", True) not in packed
+    assert {kind for kind, size in calls if size > 1000} == {"store-writer", "store-read"}
+    assert max(size for kind, size in calls if kind == "store-writer") < 2000
+    assert len([size for kind, size in calls if kind == "store-read" and size > 70_000]) == 2
 
 
 # --- replays, written behind ----------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_an_answer_makes_its_whole_group_synced(path: Path) -> None:
         claim = writer.start(ask("pragma synchronous"))
         answer = writer.start(ask("pragma synchronous"), is_durable=True)
         plug.pull()
-        assert await asyncio.gather(first, claim, answer) == [None, 2, 2]
+        assert list(await asyncio.gather(first, claim, answer)) == [None, 2, 2]
 
     run(path, scenario)
 
@@ -396,7 +396,7 @@ def test_closing_has_a_limit(path: Path) -> None:
 
 def test_opening_may_be_cancelled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plug = Plug()
-    really = sqlite_writer.open_writer
+    really = sqlite_file.open_writer
 
     def slowly(path: Path) -> sqlite3.Connection:
         plug.is_in.set()

@@ -37,6 +37,7 @@ from tests.wire.far import (
     then_close,
     through,
     until,
+    until_left,
     wait,
 )
 
@@ -720,7 +721,7 @@ def test_a_proxy_that_says_nothing_passes_the_connect_limit() -> None:
         async def script(peer: Peer) -> None:
             await peer.head()
 
-        async with far_end(script) as far, calling(through(far)) as client:
+        async with far_end(until_left(script)) as far, calling(through(far)) as client:
             await client._tls_context()  # so that the limit is the proxy's alone
             call = call_to(Origin("https", "api.test", 443))
             with pytest.raises(UpstreamTimeout) as caught:

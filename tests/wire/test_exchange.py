@@ -42,6 +42,7 @@ from tests.wire.far import (
     sized,
     then_close,
     until,
+    until_left,
 )
 
 
@@ -408,7 +409,8 @@ async def interim_forever(peer: Peer) -> None:
 )
 def test_each_limit_passes_by_its_own_name(limit: str, script: Script, limits: TimeLimits) -> None:
     async def main() -> None:
-        async with far_end(script) as far, calling(tls=ssl.create_default_context()) as client:
+        tls = ssl.create_default_context()
+        async with far_end(until_left(script)) as far, calling(tls=tls) as client:
             scheme = "https" if script is no_handshake else "http"
             origin = Origin(scheme, far.origin.host, far.origin.port)
             with pytest.raises(UpstreamTimeout) as caught:
@@ -437,7 +439,7 @@ def test_a_peer_that_does_not_read_the_request_is_given_up(is_iterator: bool) ->
             await peer.head()
             await given_up.wait()
 
-        async with far_end(script) as far, calling() as client:
+        async with far_end(until_left(script)) as far, calling() as client:
             call = call_to(far, body=body() if is_iterator else bytes(4 * BIG))
             with pytest.raises(UpstreamTimeout) as caught:
                 await ask(client, call, TimeLimits(20, 20, SHORT_S, 60))

@@ -101,6 +101,8 @@ class SessionEndpoints:
         if whole:
             attempts = await self._store.list_attempts(row.step_id)
             found["attempts"] = [attempt_json(attempt) for attempt in attempts]
+            if row.provider is None and attempts:
+                found["provider"] = attempts[-1].provider
             answer = await self._store.read_answer(row.step_id)
             found["choices"] = None
             dialect = dialect_by_name(row.dialect)

@@ -1,0 +1,184 @@
+"""OpenAI chat completions, `POST /v1/chat/completions`, and all that is called compatible with it.
+
+The dialect: requests are checked only as far as the proxy needs them; the rest is put together from
+`openai_chat_reading.py` (answers, whole or streamed), `openai_chat_forms.py` (the other form of a
+recorded answer) and `openai_errors.py`. A variant builds on `OpenAIChat` and says what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import cast
+
+from agentstate.dialects import openai_errors
+from agentstate.dialects.base import Ask, ErrorFacts
+from agentstate.dialects.lenient import as_integer, as_object, name_type
+from agentstate.dialects.openai_chat_forms import DONE_FRAME, body_from_events, events_from_body
+from agentstate.dialects.openai_chat_reading import ChatAssembler, read_answer
+from agentstate.ground.canonical import JSON, Number
+from agentstate.ground.chat import Answer
+from agentstate.ground.errors import AgentStateError, BadRequest
+from agentstate.wire.sse import Frame
+
+# Fields that never change an answer, so do not count for the fingerprint (DESIGN section 5).
+UNCOUNTED = frozenset(
+    ("stream", "stream_options", "user", "metadata", "safety_identifier", "prompt_cache_key",
+     "service_tier", "store")
+)  # fmt: skip
+
+
+class OpenAIChat:
+    """The chat dialect; see `base.Dialect` for what each method promises."""
+
+    def __init__(
+        self,
+        name: str = "openai_chat",
+        *,
+        provider: str = "openai",
+        paths: tuple[str, ...] = ("/chat/completions",),
+        counted_headers: tuple[bytes, ...] = (),
+    ) -> None:
+        self.name = name
+        self.paths = paths
+        self.provider = provider
+        self.counted_headers = counted_headers
+        self.list_key = "messages"
+        self.shared_keys: tuple[str, ...] = ("tools", "functions", "response_format", "prediction")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def read_ask(self, body: JSON) -> Ask:
+        """Check the shape of a request and split it."""
+        if not isinstance(body, dict):
+            raise BadRequest(
+                f"The body must be a JSON object; found {name_type(body)}. Send "
+                '{"model": ..., "messages": [...]}.'
+            )
+        return Ask(
+            model=_read_model(body),
+            streams=_read_stream(body),
+            messages=_read_messages(body),
+            envelope={
+                key: value
+                for key, value in body.items()
+                if key not in UNCOUNTED and key != self.list_key
+            },
+            body=body,
+            choices=_read_choices(body.get("n")),
+            wants_usage=as_object(body.get("stream_options")).get("include_usage") is True,
+        )
+
+    def tool_result_blank(self, message: JSON) -> JSON | None:
+        """Leave out the content of a tool's message."""
+        if isinstance(message, dict) and message.get("role") in ("tool", "function"):
+            return {key: value for key, value in message.items() if key != "content"}
+        return None
+
+    def masked(self, message: JSON, mask: Callable[[str], str]) -> JSON | None:
+        """Apply `mask` to the text of a system or developer message."""
+        if not isinstance(message, dict) or message.get("role") not in ("system", "developer"):
+            return None
+        content = message.get("content")
+        if isinstance(content, str):
+            return {**message, "content": mask(content)}
+        if isinstance(content, list):
+            return {**message, "content": [_mask_part(part, mask) for part in content]}
+        return {**message}
+
+    def mask_envelope(
+        self, envelope: dict[str, JSON], mask: Callable[[str], str]
+    ) -> dict[str, JSON] | None:
+        """Return None: the system text is a message."""
+        return None
+
+    def assembler(self, choices: int = 1) -> ChatAssembler:
+        """Return a fresh assembler."""
+        return ChatAssembler(choices)
+
+    def read_answer(self, body: bytes) -> Answer:
+        """Read an answer that was not streamed."""
+        return read_answer(body)
+
+    def events_from_body(self, body: bytes, include_usage: bool) -> list[bytes]:
+        """Make the stream form: per choice its role, texts and calls; then the finish reasons."""
+        return events_from_body(body, include_usage)
+
+    def body_from_events(self, frames: Iterable[Frame]) -> bytes:
+        """Make the non-streaming form: deltas merged by choice, the last usage."""
+        return body_from_events(frames)
+
+    def done_frame(self) -> bytes:
+        """Return the frame that ends a stream."""
+        return DONE_FRAME
+
+    def error_body(self, error: AgentStateError) -> bytes:
+        """Render an error of ours as a JSON body."""
+        return openai_errors.error_body(error)
+
+    def error_event(self, error: AgentStateError) -> bytes:
+        """Render an error of ours as an event."""
+        return openai_errors.error_event(error)
+
+    def read_error(self, body: bytes) -> ErrorFacts | None:
+        """Read an upstream's error."""
+        return openai_errors.read_error(body)
+
+    def mend_error_body(self, status: int, body: bytes) -> bytes | None:
+        """Make an upstream's error body readable; None = it is."""
+        return openai_errors.mend_error_body(status, body)
+
+
+def _mask_part(part: JSON, mask: Callable[[str], str]) -> JSON:
+    if isinstance(part, dict) and isinstance(text := part.get("text"), str):
+        return {**part, "text": mask(text)}
+    return part
+
+
+def _read_model(body: dict[str, JSON]) -> str:
+    model = body.get("model")
+    if isinstance(model, str) and model:
+        return model
+    raise BadRequest(
+        f"`model` must be the name of a model; found {name_type(model)}. Send a string, such as "
+        '"gpt-4o-mini".',
+        param="model",
+    )
+
+
+def _read_stream(body: dict[str, JSON]) -> bool:
+    stream = body.get("stream")
+    if stream is None or isinstance(stream, bool):
+        return bool(stream)
+    raise BadRequest(
+        f"`stream` must be true or false; found {name_type(stream)}. Leave it out for one JSON "
+        "answer.",
+        param="stream",
+    )
+
+
+def _read_messages(body: dict[str, JSON]) -> tuple[JSON, ...]:
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        found = "an empty list" if messages == [] else name_type(messages)
+        raise BadRequest(
+            f"`messages` must be a list of at least one message; found {found}. Send the "
+            'conversation, for example [{"role": "user", "content": "hi"}].',
+            param="messages",
+        )
+    for position, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise BadRequest(
+                f"`messages[{position}]` must be an object; found {name_type(message)}. Send "
+                '{"role": ..., "content": ...}.',
+                param=f"messages[{position}]",
+            )
+    return tuple(messages)
+
+
+def _read_choices(n: JSON | Number) -> int:
+    """Return how many choices are asked for. What is no such number the upstream will refuse."""
+    if isinstance(n, Number) and float(n).is_integer():
+        n = int(float(n))
+    count = as_integer(cast(JSON, n))
+    return count if count is not None and count > 0 else 1

@@ -1,0 +1,206 @@
+"""What is written about one call while it is on its way: claim, answer, tail, failure.
+
+Shared by `upstream.py`, which takes the call, and `stream.py`, which reads a stream. Where the disk
+fails, this is where it is decided what that means for the call (DESIGN section 8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agentstate.dialects.base import Ask, Dialect
+from agentstate.ground.chat import Answer
+from agentstate.ground.clock import monotonic_s, now_ms
+from agentstate.ground.errors import AgentStateError, StoreError
+from agentstate.ground.prices import Prices
+from agentstate.ground.records import Claim, Claimed, Identity, RecordedAnswer, RequestRecord, Tail
+from agentstate.ground.settings import Settings
+from agentstate.ground.tasks import TaskSet
+from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
+from agentstate.steps.flight import Landing
+from agentstate.steps.forward import Transports, Try
+from agentstate.steps.identify import Caller, last_prompt
+from agentstate.steps.target import Target
+from agentstate.store.base import Store
+from agentstate.wire.message import Headers
+
+log = logging.getLogger("agentstate.recording")
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a call needs from the house."""
+
+    store: Store
+    transports: Transports
+    settings: Settings
+    prices: Prices
+    tasks: TaskSet
+    crash: Callable[[str], None]  # called at each named point where a test may kill the process
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that names a session, read and identified."""
+
+    dialect: Dialect
+    path: str  # below the base, e.g. /v1/chat/completions
+    query: str
+    headers: Headers
+    started_s: float
+    caller: Caller
+    ask: Ask
+    raw: bytes  # the body as received
+    identity: Identity
+    record: RequestRecord
+    target: Target
+
+
+class Recording:
+    """The record of one call, from its claim on."""
+
+    def __init__(self, services: Services, call: Call) -> None:
+        self._services = services
+        self._call = call
+        self.claimed: Claimed | None = None  # None = not yet, or the disk is down
+        self.is_saved = False  # an answer is on the disk
+        self.upstream_s = 0.0  # spent waiting for the upstream until the head was released
+
+    def since_start_ms(self) -> int:
+        """Return how long ago the request's head came."""
+        return int((monotonic_s() - self._call.started_s) * 1000)
+
+    async def claim(self, row: int | None) -> None:
+        """Write that the call is in flight; `row`: of an earlier try of it, None = a new one.
+
+        Raises:
+            StoreError: it could not be written, and the setting is to refuse.
+        """
+        call = self._call
+        claim = Claim(
+            session=call.caller.session,
+            step_number=call.caller.step_number,
+            run_id=call.caller.run_id,
+            call_id=call.caller.call_id,
+            occurrence=0,
+            dialect=call.dialect.name,
+            path=call.path,
+            model=call.ask.model,
+            streams=call.ask.streams,
+            identity=call.identity,
+            request=call.record,
+            created_ms=now_ms(),
+            prompt=last_prompt(call.ask.messages),
+            is_mock=call.target.is_mock,
+            step_id=row,
+        )
+        try:
+            self.claimed = await self._services.store.claim_step(claim)
+        except StoreError as error:
+            if self._services.settings.store.on_failure == "refuse":
+                raise
+            log.error("the call goes on unrecorded: %s", error.message)
+        self._services.crash("claimed")
+
+    async def commit(
+        self, recorded: RecordedAnswer, answer: Answer, attempt: Try, first_content_ms: int | None
+    ) -> None:
+        """Write the answer and wait for the disk.
+
+        An answer that came is delivered even if the disk fails: it is paid for. That is the one
+        exception to "written before released", and it is loud.
+        """
+        services, call = self._services, self._call
+        services.crash("before_commit")
+        if self.claimed is None:
+            return
+        checkpoint = make_checkpoint(
+            step_id=self.claimed.step_id,
+            now_ms=now_ms(),
+            ask=call.ask,
+            attempts=(attempt.ended(),),
+            answer=answer,
+            recorded=recorded,
+            provider=call.target.provider,
+            prices=services.prices,
+            latency_ms=self.since_start_ms(),
+            first_content_ms=first_content_ms,
+        )
+        try:
+            await services.store.record_answer(checkpoint)
+        except StoreError as error:
+            log.error(
+                "session %r: an answer could not be saved and is delivered once: %s",
+                call.caller.session,
+                error.message,
+            )
+            return
+        self.is_saved = True
+        services.crash("after_commit")
+
+    async def append(self, answer: Answer, content: bytes, pace: bytes, *, seals: bool) -> None:
+        """Append what came after the completing frame, with the usage it brought."""
+        if self.claimed is None or not self.is_saved:
+            return
+        usage, is_estimate = answer.usage, False
+        if usage is None and seals:
+            usage, is_estimate = count_usage(answer, self._call.ask)
+        cost = self.cost(answer, is_final=seals)
+        tail = Tail(self.claimed.step_id, content, pace, seals, usage, is_estimate, cost)
+        self._services.crash("before_tail")
+        try:
+            await self._services.store.append_tail(tail)
+        except StoreError as error:
+            # The answer itself is on record; a replay ends the stream by itself.
+            log.error("the tail of an answer could not be saved: %s", error.message)
+        self._services.crash("after_tail")
+
+    async def fail(self, attempt: Try, error: AgentStateError, excerpt: bytes = b"") -> None:
+        """Write that no complete answer came."""
+        if self.claimed is None:
+            return
+        attempts = (attempt.ended(error, excerpt),)
+        try:
+            await self._services.store.record_failure(
+                self.claimed.step_id, attempts, failed_ms=now_ms()
+            )
+        except StoreError as failure:
+            # Nothing is lost by it: an open claim is marked interrupted at the next start.
+            log.error("a failed call could not be noted: %s", failure.message)
+
+    def cost(self, answer: Answer, *, is_final: bool = True) -> int | None:
+        """Return what the answer costs in micro-dollars; None = not known (yet)."""
+        usage, is_estimate = answer.usage, False
+        if usage is None and is_final:
+            usage, is_estimate = count_usage(answer, self._call.ask)
+        return cost_of(
+            self._services.prices,
+            self._call.target.provider,
+            answer.model or self._call.ask.model,
+            usage,
+            is_estimate=is_estimate,
+        )
+
+    def landing(
+        self,
+        *,
+        answer: RecordedAnswer | None = None,
+        refusal: RecordedAnswer | None = None,
+        error: AgentStateError | None = None,
+        read: Answer | None = None,
+    ) -> Landing:
+        """Return how the call ended. `read`: the answer in neutral form, where there is one."""
+        return Landing(
+            answer=answer,
+            refusal=refusal,
+            error=error,
+            is_unsaved=answer is not None and not self.is_saved,
+            step_number=self.claimed.step_number if self.claimed else None,
+            provider=self._call.target.provider,
+            model=(read.model if read else None) or self._call.ask.model,
+            attempts=1,
+            cost_microusd=self.cost(read) if read else None,
+            upstream_s=self.upstream_s,
+        )

@@ -1,0 +1,213 @@
+"""Read one upstream stream: release live frames, commit at the completing one.
+
+The counterpart is `flight.py`, which hands the pieces to the clients. The invariant: the completing
+frame and all that follows it goes out only once it is on record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import NoReturn
+
+from agentstate.dialects.base import Assembler, Mark
+from agentstate.ground.clock import monotonic_s
+from agentstate.ground.errors import UpstreamError, UpstreamProtocol, UpstreamRefused
+from agentstate.ground.records import RecordedAnswer
+from agentstate.steps import forward
+from agentstate.steps.checkpoint import Tape
+from agentstate.steps.flight import Flight, Head, Landing
+from agentstate.steps.forward import Try
+from agentstate.steps.recording import Call, Recording, Services
+from agentstate.wire.message import Exchange
+from agentstate.wire.sse import Frame, SSEDecoder
+
+log = logging.getLogger("agentstate.stream")
+
+# After `[DONE]` some servers keep the socket open for minutes; a well-behaved one ends within one
+# round trip, and then its connection can be used again.
+AFTER_DONE_S = 1.0
+
+
+class StreamReader:
+    """Reads one upstream stream: releases live frames, commits at the completing one.
+
+    States: live → committed → sealed. Frames before the completing one go out as they come; the
+    completing one, and what came in the same read after it, go out once they are on the disk; the
+    tail goes out once it was appended. The head goes out with the first frame that is no error, so
+    that an error in the first frame is still a real HTTP error.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        call: Call,
+        flight: Flight,
+        recording: Recording,
+        exchange: Exchange,
+        attempt: Try,
+    ) -> None:
+        self._services = services
+        self._call = call
+        self._flight = flight
+        self._recording = recording
+        self._exchange = exchange
+        self._attempt = attempt
+        self._chunks = exchange.chunks()
+        self._assembler: Assembler = self._call.dialect.assembler(self._call.ask.choices)
+        self._tape = Tape()
+        self._headers = forward.answer_headers(exchange, self._call.target)
+        self._opened_s = 0.0  # when the head was released
+        self._first_content_ms: int | None = None
+        self._is_committed = False
+        self.keeps_exchange = False  # it is closed in the background, not by who opened it
+        self._is_error_out = False  # the upstream's own error event was passed on
+        self._refusal: RecordedAnswer | None = None  # that error, as a response of its own
+
+    async def run(self) -> Landing:
+        """Read to the end and return how it ended."""
+        decoder = SSEDecoder()
+        is_done = False
+        try:
+            async for chunk in self._chunks:
+                is_done = await self._take(decoder.feed(chunk))
+                if is_done:
+                    break
+                await self._flight.room()
+            if not is_done:
+                await self._end(decoder.finish())
+        except UpstreamError as error:
+            return await self._cut(forward.name_provider(error, self._call.target.provider))
+        if is_done:
+            self._let_end()
+        return self._recording.landing(
+            answer=RecordedAnswer(
+                self._exchange.status, self._headers, "events", self._flight.content()
+            ),
+            read=self._assembler.snapshot(),
+        )
+
+    async def _take(self, frames: list[Frame]) -> bool:
+        """Take in the frames of one read; True = the stream's own end was among them."""
+        live: list[bytes] = []  # may go out at once
+        held: list[bytes] = []  # waits for the disk
+        holds = self._is_committed
+        is_done = False
+        for frame in frames:
+            mark = self._assembler.feed(frame)
+            if mark is Mark.ERROR:
+                self._refuse(frame, b"".join(live))
+            if mark in (Mark.CONTENT, Mark.TOOL) and self._first_content_ms is None:
+                self._first_content_ms = self._recording.since_start_ms()
+            is_done = mark is Mark.DONE
+            holds = holds or is_done or mark is Mark.COMPLETING
+            (held if holds else live).append(frame.raw)
+            if is_done:
+                break
+        if live:
+            self._release(b"".join(live))
+            self._services.crash("first_frame")
+        if held:
+            await self._write(b"".join(held), is_done=is_done)
+        return is_done
+
+    async def _end(self, rest: Frame | None) -> None:
+        """The body ended as HTTP says it should, without the dialect's own end."""
+        if rest is not None:
+            self._assembler.feed(rest)
+        await self._write(rest.raw if rest else b"", is_done=True)
+
+    async def _write(self, piece: bytes, *, is_done: bool) -> None:
+        """Put `piece` on record, committing the answer if that was not done yet, and release it."""
+        answer = self._assembler.finish(True) if is_done else self._assembler.snapshot()
+        if is_done or not self._is_committed:
+            error = forward.judge(answer, self._exchange, self._call.target.provider)
+            if error is not None:
+                raise error
+        self._check_size(piece)
+        self._tape.take(piece, self._since_open_s())
+        content, pace = self._tape.cut()
+        if self._is_committed:
+            await self._recording.append(answer, content, pace, seals=is_done)
+        else:
+            recorded = RecordedAnswer(
+                self._exchange.status, self._headers, "events", content, pace, is_sealed=is_done
+            )
+            await self._recording.commit(recorded, answer, self._attempt, self._first_content_ms)
+            self._is_committed = True
+        self._services.crash("before_release")
+        self._publish(piece)
+        self._services.crash("released")
+
+    def _refuse(self, frame: Frame, live: bytes) -> NoReturn:
+        """The upstream sent its error as an event: pass it on as it came, or, if nothing went out
+        before it, as the real HTTP error it is.
+
+        Raises:
+            UpstreamRefused: always.
+        """
+        provider = self._call.target.provider
+        if live:
+            self._release(live)
+        if self._flight.head is not None:
+            self._publish(frame.raw)
+            self._is_error_out = True
+        inside = forward.refusal_inside(
+            self._call.dialect, self._exchange, frame.data or b"", provider
+        )
+        if inside is not None:
+            self._refusal, error = inside
+            raise error
+        fault = self._assembler.snapshot().fault or "an event that cannot be read"
+        raise UpstreamRefused(f"{provider} sent an error event: {fault}", provider=provider)
+
+    async def _cut(self, error: UpstreamError) -> Landing:
+        """The stream ended without an answer: say so to whoever has seen its beginning."""
+        content, _ = self._tape.cut()
+        await self._recording.fail(self._attempt, error, content)
+        if self._flight.head is None and self._refusal is not None:
+            return self._recording.landing(refusal=self._refusal)
+        if self._flight.head is not None and not self._is_error_out:
+            self._publish(self._call.dialect.error_event(error))
+        return self._recording.landing(error=error)
+
+    def _let_end(self) -> None:
+        """Give the exchange a moment to end by itself, in the background: then it can be kept."""
+        self.keeps_exchange = True
+        self._services.tasks.start(_end_exchange(self._exchange, self._chunks), "end of exchange")
+
+    def _release(self, piece: bytes) -> None:
+        """Hand out a live piece and keep it for the record."""
+        self._check_size(piece)
+        self._publish(piece)
+        self._tape.take(piece, self._since_open_s())
+
+    def _publish(self, piece: bytes) -> None:
+        if self._flight.head is None:
+            self._opened_s = monotonic_s()
+            self._recording.upstream_s = self._opened_s - self._attempt.started_s
+            self._flight.open(Head(self._exchange.status, self._headers))
+        self._flight.publish(piece)
+
+    def _since_open_s(self) -> float:
+        return monotonic_s() - self._opened_s if self._opened_s else 0.0
+
+    def _check_size(self, piece: bytes) -> None:
+        bytes_max = self._services.settings.stream.answer_bytes_max
+        if self._tape.bytes_taken + len(piece) > bytes_max:
+            raise UpstreamProtocol(
+                f"The stream is longer than stream.answer_bytes_max ({bytes_max} bytes) and could "
+                "not be recorded. Raise the setting."
+            )
+
+
+async def _end_exchange(exchange: Exchange, chunks: AsyncIterator[bytes]) -> None:
+    try:
+        async with asyncio.timeout(AFTER_DONE_S):
+            async for _ in chunks:
+                pass  # nothing of a dialect comes after its end
+    except (TimeoutError, UpstreamError):
+        log.debug("an upstream did not end its response after the end of its stream")
+    finally:
+        await exchange.close()

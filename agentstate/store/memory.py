@@ -1,0 +1,459 @@
+"""A record in dictionaries, for tests and for trying things out. It ends with the process.
+
+It passes the same contract as SQLite and shares no logic with it: sums are counted anew at each
+reading, so that comparing the two finds a drift in either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from agentstate.ground.canonical import JSON
+from agentstate.ground.chat import Usage
+from agentstate.ground.errors import NotFound, StoreError
+from agentstate.ground.records import (
+    Attempt,
+    Candidate,
+    Checkpoint,
+    Claim,
+    Claimed,
+    Query,
+    RecordedAnswer,
+    ReplayNote,
+    SessionPage,
+    SessionRow,
+    StepPage,
+    StepRow,
+    StepState,
+    Tail,
+)
+from agentstate.store.base import (
+    Key,
+    check_limit,
+    check_session,
+    clamp,
+    clamp_usage,
+    make_cursor,
+    read_cursor,
+    readable,
+    rebuild_body,
+)
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(slots=True)
+class _Answer:
+    answer_id: int
+    checkpoint: Checkpoint
+    recorded: RecordedAnswer
+    usage: Usage | None
+    usage_estimated: bool
+    cost_microusd: int | None
+    is_taken_back: bool = False
+
+
+@dataclass(slots=True)
+class _Step:
+    step_id: int
+    session: _Session
+    index: int
+    step_number: int
+    claim: Claim  # the last one
+    state: StepState = "in_flight"
+    is_claim_answered: bool = False  # the last answer came from the last claim
+    answers: list[_Answer] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    replays: int = 0
+    replayed_ms: int | None = None
+    saved_microusd: int = 0
+
+    def standing(self) -> _Answer | None:
+        """The answer that replays."""
+        return next((one for one in reversed(self.answers) if not one.is_taken_back), None)
+
+    def shown(self) -> _Answer | None:
+        """The answer to look at: the standing one, else what was taken back."""
+        return self.standing() or (self.answers[-1] if self.answers else None)
+
+
+@dataclass(slots=True)
+class _Session:
+    session_id: int
+    name: str
+    created_ms: int
+    updated_ms: int
+    steps: list[_Step] = field(default_factory=list)
+    consumed: dict[str, set[int]] = field(default_factory=dict)  # by run id
+    replays: int = 0
+    saved_microusd: int = 0
+
+    def touch(self, at_ms: int) -> None:
+        self.updated_ms = max(self.updated_ms, at_ms)
+
+
+class MemoryStore:
+    """A `Store` without a file. Closed and opened again it still has its sessions."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, _Session] = {}
+        self._steps: dict[int, _Step] = {}
+        self._answers_count = 0
+        self._is_open = False
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def open(self) -> int:
+        """See `Store.open`."""
+        interrupted_count = 0
+        for step in self._steps.values():
+            if step.state == "in_flight":
+                step.state = "complete" if step.standing() else "interrupted"
+                interrupted_count += step.state == "interrupted"
+        self._is_open = True
+        return interrupted_count
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        self._is_open = False
+
+    async def check(self) -> None:
+        """See `Store.check`."""
+        self._check_open()
+
+    # --- the life of a call -----------------------------------------------------------------
+
+    async def find_candidates(self, session: str, key: Key, value: bytes) -> tuple[Candidate, ...]:
+        """See `Store.find_candidates`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        steps = found.steps if found else []
+        return tuple(
+            _candidate(step) for step in steps if getattr(step.claim.identity, key) == value
+        )
+
+    async def read_answer(self, step_id: int) -> RecordedAnswer | None:
+        """See `Store.read_answer`."""
+        self._check_open()
+        step = self._steps.get(step_id)
+        answer = step.standing() if step else None
+        return answer.recorded if answer else None
+
+    async def claim_step(self, claim: Claim) -> Claimed:
+        """See `Store.claim_step`."""
+        self._check_open()
+        if claim.step_id is not None:
+            step = self._step(claim.step_id)
+            if step.session.name != claim.session:
+                raise NotFound(f"Step {claim.step_id} is no step of session {claim.session!r}.")
+            step.claim = claim
+            step.state = "in_flight"
+            step.is_claim_answered = False
+        else:
+            step = self._new_step(claim)
+        step.session.touch(claim.created_ms)
+        return Claimed(step.step_id, step.index, step.step_number)
+
+    async def record_answer(self, checkpoint: Checkpoint) -> None:
+        """See `Store.record_answer`."""
+        self._check_open()
+        step = self._step(checkpoint.step_id)
+        self._answers_count += 1
+        cost = checkpoint.cost_microusd
+        answer = _Answer(
+            answer_id=self._answers_count,
+            checkpoint=checkpoint,
+            recorded=checkpoint.answer,
+            usage=clamp_usage(checkpoint.usage),
+            usage_estimated=checkpoint.usage_estimated,
+            cost_microusd=None if cost is None else clamp(cost),
+        )
+        step.answers.append(answer)
+        step.attempts += map(_readable_attempt, checkpoint.attempts)
+        step.state = "complete"
+        step.is_claim_answered = True
+        step.session.touch(checkpoint.answered_ms)
+
+    async def append_tail(self, tail: Tail) -> None:
+        """See `Store.append_tail`."""
+        self._check_open()
+        answer = self._step(tail.step_id).standing()
+        if answer is None:
+            raise NotFound(f"Step {tail.step_id} has no answer to append to.")
+        answer.recorded = replace(
+            answer.recorded,
+            content=answer.recorded.content + tail.content,
+            pace=answer.recorded.pace + tail.pace,
+            is_sealed=answer.recorded.is_sealed or tail.seals,
+        )
+        if tail.usage is not None:
+            answer.usage = clamp_usage(tail.usage)
+            answer.usage_estimated = tail.usage_estimated
+            cost = tail.cost_microusd
+            answer.cost_microusd = None if cost is None else clamp(cost)
+
+    async def record_failure(
+        self, step_id: int, attempts: tuple[Attempt, ...], *, failed_ms: int
+    ) -> None:
+        """See `Store.record_failure`."""
+        self._check_open()
+        step = self._step(step_id)
+        step.attempts += map(_readable_attempt, attempts)
+        if step.is_claim_answered:
+            step.answers[-1].is_taken_back = True
+            step.is_claim_answered = False
+        step.state = "complete" if step.standing() else "failed"
+        step.session.touch(failed_ms)
+
+    def note_replay(self, note: ReplayNote) -> None:
+        """See `Store.note_replay`."""
+        step = self._steps.get(note.step_id)
+        if step is not None:
+            step.replays += 1
+            step.saved_microusd += clamp(note.saved_microusd)
+            step.replayed_ms = max(step.replayed_ms or 0, note.replayed_ms)
+        session = self._sessions.get(note.session)
+        if session is not None:
+            session.replays += 1
+            session.saved_microusd += clamp(note.saved_microusd)
+            session.touch(note.replayed_ms)
+
+    async def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
+        """See `Store.consume`."""
+        self._check_open()
+        self._step(step_id)
+        if session not in self._sessions:
+            raise NotFound(f"There is no session {session!r}.")
+        self._sessions[session].consumed.setdefault(run_id, set()).add(step_id)
+
+    async def list_consumed(self, session: str, run_id: str) -> frozenset[int]:
+        """See `Store.list_consumed`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        if found is None:
+            return frozenset()
+        recorded = {
+            step.step_id
+            for step in found.steps
+            if step.claim.run_id == run_id and step.standing() is not None
+        }
+        return frozenset(found.consumed.get(run_id, set()) | recorded)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    async def list_sessions(self, query: Query) -> SessionPage:
+        """See `Store.list_sessions`."""
+        self._check_open()
+        rows = [
+            ((session.updated_ms, session.session_id), _session_row(session))
+            for session in self._sessions.values()
+            if (query.search is None or _folded(query.search) in _folded(session.name))
+            and query.status in (None, "RUNNING")
+        ]
+        page, cursor = _cut(rows, query, cursor_size=2)
+        return SessionPage(page, cursor)
+
+    async def read_session(self, session: str) -> SessionRow | None:
+        """See `Store.read_session`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        return _session_row(found) if found else None
+
+    async def list_steps(self, query: Query) -> StepPage:
+        """See `Store.list_steps`."""
+        self._check_open()
+        session = self._sessions.get(check_session(query))
+        rows = [
+            ((step.index,), _step_row(step))
+            for step in (session.steps if session else [])
+            if query.state in (None, step.state)
+        ]
+        page, cursor = _cut(rows, query, cursor_size=1)
+        return StepPage(page, cursor)
+
+    async def read_step(self, step_id: int) -> StepRow | None:
+        """See `Store.read_step`."""
+        self._check_open()
+        step = self._steps.get(step_id)
+        return _step_row(step) if step else None
+
+    async def find_step(self, session: str, index: int) -> StepRow | None:
+        """See `Store.find_step`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        steps = found.steps if found else []
+        return _step_row(steps[index]) if 0 <= index < len(steps) else None
+
+    async def read_request(self, step_id: int) -> JSON:
+        """See `Store.read_request`."""
+        self._check_open()
+        step = self._steps.get(step_id)
+        if step is None:
+            return None
+        request = step.claim.request
+        return rebuild_body(
+            request.envelope,
+            [(key, part.value) for key, part in request.shared],
+            request.list_key,
+            [part.value for part in request.chain],
+        )
+
+    async def list_attempts(self, step_id: int) -> tuple[Attempt, ...]:
+        """See `Store.list_attempts`."""
+        self._check_open()
+        step = self._steps.get(step_id)
+        return tuple(step.attempts) if step else ()
+
+    async def read_totals(self) -> dict[str, int]:
+        """See `Store.read_totals`."""
+        self._check_open()
+        rows = [_session_row(session) for session in self._sessions.values()]
+        return {
+            "sessions": len(rows),
+            "steps": len(self._steps),
+            "replays": sum(row.replays for row in rows),
+            "cost_microusd": sum(row.cost_microusd for row in rows),
+            "saved_microusd": sum(row.saved_microusd for row in rows),
+            "bytes_on_disk": 0,
+        }
+
+    # --- private ----------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise StoreError("The record is closed.")
+
+    def _step(self, step_id: int) -> _Step:
+        if step_id not in self._steps:
+            raise NotFound(f"There is no step with the id {step_id}.")
+        return self._steps[step_id]
+
+    def _new_step(self, claim: Claim) -> _Step:
+        session = self._sessions.get(claim.session)
+        if session is None:
+            session_id = len(self._sessions) + 1
+            session = _Session(session_id, claim.session, claim.created_ms, claim.created_ms)
+            self._sessions[claim.session] = session
+        number = claim.step_number
+        if number is None:
+            number = 1 + max((step.step_number for step in session.steps), default=-1)
+        step = _Step(len(self._steps) + 1, session, len(session.steps), number, claim)
+        session.steps.append(step)
+        self._steps[step.step_id] = step
+        return step
+
+
+def _cut(
+    rows: Sequence[tuple[tuple[int, ...], _Row]], query: Query, *, cursor_size: int
+) -> tuple[tuple[_Row, ...], str | None]:
+    """Sort rows by their place and cut out one page of them."""
+    limit = check_limit(query)
+    after = read_cursor(query.after, cursor_size)
+    rows = sorted(rows, key=lambda row: row[0], reverse=query.newest_first)
+    if after is not None:
+        rows = [row for row in rows if (row[0] < after if query.newest_first else row[0] > after)]
+    cursor = make_cursor(*rows[limit - 1][0]) if len(rows) > limit else None
+    return tuple(row for _, row in rows[:limit]), cursor
+
+
+def _candidate(step: _Step) -> Candidate:
+    claim, answer = step.claim, step.standing()
+    return Candidate(
+        step_id=step.step_id,
+        answer_id=answer.answer_id if answer else None,
+        index=step.index,
+        step_number=step.step_number,
+        state=step.state,
+        run_id=claim.run_id,
+        call_id=claim.call_id,
+        occurrence=claim.occurrence,
+        model=readable(claim.model),
+        streams=claim.streams,
+        identity=claim.identity,
+        is_mock=claim.is_mock,
+        created_ms=claim.created_ms,
+        answered_ms=answer.checkpoint.answered_ms if answer else None,
+        replayed_ms=step.replayed_ms,
+        cost_microusd=answer.cost_microusd if answer else None,
+        provider=readable(answer.checkpoint.provider) if answer else None,
+    )
+
+
+def _step_row(step: _Step) -> StepRow:
+    claim, answer = step.claim, step.shown()
+    checkpoint = answer.checkpoint if answer else None
+    last = step.attempts[-1] if step.attempts else None
+    return StepRow(
+        step_id=step.step_id,
+        session=step.session.name,
+        index=step.index,
+        step_number=step.step_number,
+        state=step.state,
+        fingerprint=claim.identity.exact,
+        dialect=claim.dialect,
+        path=readable(claim.path),
+        model=readable(checkpoint.model if checkpoint else claim.model),
+        provider=readable(checkpoint.provider) if checkpoint else None,
+        streams=claim.streams,
+        run_id=claim.run_id,
+        response_id=_maybe_readable(checkpoint.response_id) if checkpoint else None,
+        finish_reason=_maybe_readable(checkpoint.finish_reason) if checkpoint else None,
+        prompt=readable(claim.prompt),
+        text=readable(checkpoint.text) if checkpoint else "",
+        usage=answer.usage if answer else None,
+        usage_estimated=answer.usage_estimated if answer else False,
+        cost_microusd=answer.cost_microusd if answer else None,
+        latency_ms=checkpoint.latency_ms if checkpoint else None,
+        first_content_ms=checkpoint.first_content_ms if checkpoint else None,
+        created_ms=claim.created_ms,
+        answered_ms=checkpoint.answered_ms if checkpoint else None,
+        replays=step.replays,
+        replayed_ms=step.replayed_ms,
+        saved_microusd=step.saved_microusd,
+        error_code=last.error_code if last else None,
+        error=last.error if last else None,
+        is_mock=claim.is_mock,
+    )
+
+
+def _session_row(session: _Session) -> SessionRow:
+    counted = [
+        answer for step in session.steps for answer in step.answers if not answer.is_taken_back
+    ]
+    usages = [answer.usage for answer in counted if answer.usage is not None]
+    costs = [answer.cost_microusd for answer in counted if answer.cost_microusd is not None]
+    return SessionRow(
+        session=session.name,
+        status="RUNNING",
+        created_ms=session.created_ms,
+        updated_ms=session.updated_ms,
+        steps=len(session.steps),
+        last_step_number=max((step.step_number for step in session.steps), default=None),
+        input_tokens=sum(usage.input_tokens for usage in usages),
+        output_tokens=sum(usage.output_tokens for usage in usages),
+        cost_microusd=sum(costs),
+        unknown_costs=len(counted) - len(costs),
+        replays=session.replays,
+        saved_microusd=session.saved_microusd,
+    )
+
+
+def _readable_attempt(attempt: Attempt) -> Attempt:
+    return replace(
+        attempt,
+        provider=readable(attempt.provider),
+        model=readable(attempt.model),
+        error=_maybe_readable(attempt.error),
+        dropped=tuple(map(readable, attempt.dropped)),
+    )
+
+
+def _maybe_readable(text: str | None) -> str | None:
+    return None if text is None else readable(text)
+
+
+def _folded(text: str) -> str:
+    """Fold case as SQLite's `like` does: ASCII letters only."""
+    return "".join(char.lower() if char.isascii() else char for char in text)

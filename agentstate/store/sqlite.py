@@ -1,0 +1,354 @@
+"""The embedded record: one SQLite file, one writer thread, readers that cannot write.
+
+What this module does is say where each method runs: writes in the writer's thread, small indexed
+reads on the event loop (tens of microseconds, so less than handing them over), all other reads in
+a thread of two. SQL is in `sqlite_record.py` and `sqlite_read.py`. Why it is built so: DESIGN.md.
+
+Replays are noted in memory and written behind. Their sums are written before anything that shows
+them is read; what the replay ladder reads is completed from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from agentstate.ground.canonical import JSON
+from agentstate.ground.clock import now_ms
+from agentstate.ground.errors import StoreError
+from agentstate.ground.records import (
+    Attempt,
+    Candidate,
+    Checkpoint,
+    Claim,
+    Claimed,
+    Query,
+    RecordedAnswer,
+    ReplayNote,
+    SessionPage,
+    SessionRow,
+    StepPage,
+    StepRow,
+    Tail,
+)
+from agentstate.store import sqlite_read as read
+from agentstate.store.base import Key, clamp
+from agentstate.store.sqlite_file import open_reader, store_error
+from agentstate.store.sqlite_pack import answer_raw, pack
+from agentstate.store.sqlite_record import NoteSum
+from agentstate.store.sqlite_request import HeavyParts, read_request
+from agentstate.store.sqlite_writer import GroupWriter
+
+log = logging.getLogger("agentstate.store")
+
+READER_THREADS = 2  # listings are short; more would only compete with the calls for the processor
+CANDIDATES_ON_LOOP_MAX = 64  # rows; far more than a key has, unless a run repeats itself
+# Unpacking this much takes about 0.1 ms, and more is better done by a thread.
+ANSWER_BYTES_ON_LOOP_MAX = 64 * 1024
+# Packing this much takes about 1 ms, in which nobody else's answer would be committed.
+ANSWER_BYTES_BY_WRITER_MAX = 32 * 1024
+NOTES_DELAY_S = 0.2  # how far behind replays are written
+NOTES_MAX = 1000  # steps with something noted before it is written at once
+NOTES_KEPT_MAX = 100_000  # steps noted while the disk takes no writes; further ones go uncounted
+CLOSE_PATIENCE_S = 10.0  # folding a full log takes a tenth of it on a slow disk
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """A `Store` in one SQLite file. Belongs to the event loop that opened it."""
+
+    def __init__(self, path: str | Path, *, durability: Literal["full", "normal"] = "full") -> None:
+        # Two names of one file must not make two locks.
+        self._path = Path(path).resolve()
+        self._writer = GroupWriter(self._path, syncs_answers=durability == "full")
+        self._reader: sqlite3.Connection | None = None  # the event loop's own; None = closed
+        self._idle_readers: list[sqlite3.Connection] = []  # the threads'
+        self._threads: ThreadPoolExecutor
+        self._reading: set[asyncio.Future[Any]] = set()
+        self._notes = _Notes(self._writer)
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def open(self) -> int:
+        """See `Store.open`."""
+        interrupted_count = await self._writer.open()
+        self._reader = open_reader(self._path)
+        self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="store-read")
+        return interrupted_count
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        if self._reader is None:
+            return
+        await self._notes.write()
+        self._notes.stop()
+        self._reader.close()
+        self._reader = None
+        if self._reading:
+            # A reader that goes on would keep the log from being folded away; nothing else.
+            await asyncio.wait(self._reading, timeout=CLOSE_PATIENCE_S)
+        self._threads.shutdown(wait=False)
+        for connection in self._idle_readers:
+            connection.close()
+        self._idle_readers.clear()
+        await self._writer.close(CLOSE_PATIENCE_S)
+
+    async def check(self) -> None:
+        """See `Store.check`."""
+        await self._writer.write(lambda recorder: recorder.check(now_ms()), is_durable=True)
+
+    # --- the life of a call -----------------------------------------------------------------
+
+    async def find_candidates(self, session: str, key: Key, value: bytes) -> tuple[Candidate, ...]:
+        """See `Store.find_candidates`."""
+        limit, noted = CANDIDATES_ON_LOOP_MAX + 1, self._notes.latest_ms
+        found = self._here(
+            lambda reader: read.find_candidates(reader, session, key, value, noted, limit)
+        )
+        if len(found) == limit:
+            found = await self._aside(
+                lambda reader: read.find_candidates(reader, session, key, value, noted)
+            )
+        return found
+
+    async def read_answer(self, step_id: int) -> RecordedAnswer | None:
+        """See `Store.read_answer`."""
+        try:
+            return self._here(
+                lambda reader: read.read_answer(reader, step_id, ANSWER_BYTES_ON_LOOP_MAX)
+            )
+        except read.AnswerTooLarge:
+            return await self._aside(lambda reader: read.read_answer(reader, step_id))
+
+    async def claim_step(self, claim: Claim) -> Claimed:
+        """See `Store.claim_step`."""
+        outcome = await self._writer.write(lambda recorder: recorder.claim_step(claim))
+        if isinstance(outcome, HeavyParts):
+            packed = await self._in_thread(outcome.pack)
+            outcome = await self._writer.write(lambda recorder: recorder.claim_step(claim, packed))
+        assert isinstance(outcome, Claimed), "a claim that is packed is written"
+        return outcome
+
+    async def record_answer(self, checkpoint: Checkpoint) -> None:
+        """See `Store.record_answer`."""
+        answer = checkpoint.answer
+        if len(answer.content) <= ANSWER_BYTES_BY_WRITER_MAX:
+            await self._writer.write(
+                lambda recorder: recorder.record_answer(checkpoint), is_durable=True
+            )
+        else:
+            packed = await self._in_thread(lambda: pack(answer_raw(answer)))
+            await self._writer.write(
+                lambda recorder: recorder.record_answer(checkpoint, packed), is_durable=True
+            )
+
+    async def append_tail(self, tail: Tail) -> None:
+        """See `Store.append_tail`."""
+        await self._writer.write(lambda recorder: recorder.append_tail(tail))
+
+    async def record_failure(
+        self, step_id: int, attempts: tuple[Attempt, ...], *, failed_ms: int
+    ) -> None:
+        """See `Store.record_failure`."""
+        await self._writer.write(
+            lambda recorder: recorder.record_failure(step_id, attempts, failed_ms)
+        )
+
+    def note_replay(self, note: ReplayNote) -> None:
+        """See `Store.note_replay`."""
+        if self._reader is None:
+            self._notes.lost_count += 1
+        else:
+            self._notes.add(note)
+
+    async def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
+        """See `Store.consume`."""
+        await self._writer.write(lambda recorder: recorder.consume(session, run_id, step_id, at_ms))
+
+    async def list_consumed(self, session: str, run_id: str) -> frozenset[int]:
+        """See `Store.list_consumed`."""
+        return await self._aside(lambda reader: read.list_consumed(reader, session, run_id))
+
+    # --- reading ----------------------------------------------------------------------------
+
+    async def list_sessions(self, query: Query) -> SessionPage:
+        """See `Store.list_sessions`."""
+        await self._notes.write()
+        return await self._aside(lambda reader: read.list_sessions(reader, query))
+
+    async def read_session(self, session: str) -> SessionRow | None:
+        """See `Store.read_session`."""
+        await self._notes.write()
+        return self._here(lambda reader: read.read_session(reader, session))
+
+    async def list_steps(self, query: Query) -> StepPage:
+        """See `Store.list_steps`."""
+        await self._notes.write()
+        return await self._aside(lambda reader: read.list_steps(reader, query))
+
+    async def read_step(self, step_id: int) -> StepRow | None:
+        """See `Store.read_step`."""
+        await self._notes.write()
+        return self._here(lambda reader: read.read_step(reader, step_id))
+
+    async def find_step(self, session: str, index: int) -> StepRow | None:
+        """See `Store.find_step`."""
+        await self._notes.write()
+        return self._here(lambda reader: read.find_step(reader, session, index))
+
+    async def read_request(self, step_id: int) -> JSON:
+        """See `Store.read_request`."""
+        return await self._aside(lambda reader: read_request(reader, step_id))
+
+    async def list_attempts(self, step_id: int) -> tuple[Attempt, ...]:
+        """See `Store.list_attempts`."""
+        return await self._aside(lambda reader: read.list_attempts(reader, step_id))
+
+    async def read_totals(self) -> dict[str, int]:
+        """See `Store.read_totals`."""
+        await self._notes.write()
+        totals = await self._aside(read.read_totals)
+        return totals | {"bytes_on_disk": bytes_on_disk(self._path)}
+
+    # --- where reads run --------------------------------------------------------------------
+
+    def _here(self, method: Callable[[sqlite3.Connection], T]) -> T:
+        """Read on the event loop."""
+        if self._reader is None:
+            raise StoreError(f"The record {self._path} is closed.")
+        return self._translating(method, self._reader)
+
+    async def _aside(self, method: Callable[[sqlite3.Connection], T]) -> T:
+        """Read in a thread."""
+        return await self._in_thread(lambda: self._read(method))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._reader is None:
+            raise StoreError(f"The record {self._path} is closed.")
+        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        self._reading.add(future)
+        future.add_done_callback(self._reading.discard)
+        return await future
+
+    def _read(self, method: Callable[[sqlite3.Connection], T]) -> T:
+        """Run in a thread; there are never more connections than threads."""
+        connection = self._idle_readers.pop() if self._idle_readers else open_reader(self._path)
+        try:
+            return self._translating(method, connection)
+        finally:
+            self._idle_readers.append(connection)
+
+    def _translating(
+        self, method: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection
+    ) -> T:
+        try:
+            return method(connection)
+        except zlib.error as error:
+            raise StoreError(f"{self._path}: it is damaged. Restore a backup.") from error
+        except sqlite3.Error as error:
+            meant = store_error(error, self._path)
+            if meant is error:
+                raise
+            raise meant from error
+
+
+class _Notes:
+    """Replays that were noted and are not on the disk yet.
+
+    One batch at most is on its way. A batch that cannot be written is noted again and tried again
+    after a while; the disk may be back by then.
+    """
+
+    def __init__(self, writer: GroupWriter) -> None:
+        self._writer = writer
+        self._noted: dict[tuple[str, int], NoteSum] = {}  # by (session, step id)
+        self.latest_ms: dict[int, int] = {}  # by step id; of the noted and those on their way
+        self._sending: asyncio.Future[None] | None = None  # None = nothing is on its way
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_failing = False
+        self.lost_count = 0  # replays that went uncounted because they could not be written
+
+    def add(self, note: ReplayNote) -> None:
+        """Take in one replay and see to it that it is written before long."""
+        key = (note.session, note.step_id)
+        if key not in self._noted and len(self._noted) >= NOTES_KEPT_MAX:
+            self.lost_count += 1
+            return
+        counts = NoteSum(1, note.replayed_ms, clamp(note.saved_microusd))
+        self._noted.setdefault(key, NoteSum()).add(counts)
+        latest_ms = self.latest_ms.get(note.step_id, 0)
+        self.latest_ms[note.step_id] = max(latest_ms, note.replayed_ms)
+        self._see_to_it()
+
+    async def write(self) -> None:
+        """Have on the disk what was noted before; if that takes no writes, go on without."""
+        for _ in range(2):  # what is on its way, and what was noted since that left
+            sending = self._sending or self._send()
+            if sending is None:
+                return
+            await asyncio.wait([sending])
+
+    def stop(self) -> None:
+        """Start nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _see_to_it(self) -> None:
+        if self._sending is not None or not self._noted:
+            return
+        if len(self._noted) >= NOTES_MAX and not self._is_failing:
+            self._send()
+        elif self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(NOTES_DELAY_S, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if self._sending is None:
+            self._send()
+
+    def _send(self) -> asyncio.Future[None] | None:
+        """Hand what is noted to the writer; None = nothing is."""
+        if not self._noted:
+            return None
+        batch, self._noted = self._noted, {}
+        self._sending = self._writer.start(lambda recorder: recorder.note_replays(batch))
+        self._sending.add_done_callback(lambda sending: self._written(batch, sending))
+        return self._sending
+
+    def _written(
+        self, batch: dict[tuple[str, int], NoteSum], sending: asyncio.Future[None]
+    ) -> None:
+        self._sending = None
+        error = None if sending.cancelled() else sending.exception()
+        self._is_failing = error is not None
+        if isinstance(error, StoreError):
+            for key, total in batch.items():
+                self._noted.setdefault(key, NoteSum()).add(total)
+        elif error is not None:  # a mistake of ours; trying again would not mend it
+            self.lost_count += sum(total.replays for total in batch.values())
+            log.error("replays could not be counted", exc_info=error)
+        else:
+            self.latest_ms = {}
+            for (_, step_id), total in self._noted.items():
+                latest_ms = self.latest_ms.get(step_id, 0)
+                self.latest_ms[step_id] = max(latest_ms, total.replayed_ms)
+        self._see_to_it()
+
+
+def bytes_on_disk(path: Path) -> int:
+    """Return what a record takes: the file and its log."""
+    total = 0
+    for name in (path, path.with_name(path.name + "-wal")):
+        # The log is not there before the first write.
+        with suppress(FileNotFoundError):
+            total += name.stat().st_size
+    return total

@@ -1,0 +1,492 @@
+"""What the writer thread runs: one method of a `Recorder` for each method of the store that writes.
+
+A method runs inside a transaction that its caller has begun and will commit. It may raise at any
+point, and may be run a second time after what it did was rolled back; so it keeps nothing in memory
+that could differ from the file. The counterpart that reads is `sqlite_read.py`.
+
+Invariant: the sums on a session change in the same transaction as what they sum up, and equal it at
+every commit.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agentstate.ground.chat import ToolCall, Usage
+from agentstate.ground.errors import NotFound, shorten
+from agentstate.ground.records import (
+    Attempt,
+    Checkpoint,
+    Claim,
+    Claimed,
+    Tail,
+)
+from agentstate.store.base import clamp, clamp_usage, readable
+from agentstate.store.sqlite_pack import Packed, answer_raw, find_quote, pack
+from agentstate.store.sqlite_request import HeavyParts, RequestRecorder
+
+
+@dataclass(slots=True)
+class NoteSum:
+    """What was noted about replays of one step by calls of one session."""
+
+    replays: int = 0
+    replayed_ms: int = 0
+    saved_microusd: int = 0
+
+    def add(self, other: NoteSum) -> None:
+        """Take in what was noted besides."""
+        self.replays += other.replays
+        self.replayed_ms = max(self.replayed_ms, other.replayed_ms)
+        self.saved_microusd += other.saved_microusd
+
+
+NoteSums = Mapping[tuple[str, int], NoteSum]  # by (session, step id)
+
+
+class Recorder:
+    """The writing methods, bound to the writing connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._execute = connection.cursor().execute
+        self._requests = RequestRecorder(self._execute)
+
+    # --- claims -----------------------------------------------------------------------------
+
+    _FIND_SESSION = """
+        select session.id, session.next_index, session.last_step_number, session.prompt_id,
+          prompt.text
+        from session
+        left join prompt on prompt.id = session.prompt_id
+        where session.name = ?
+        """
+
+    _ADD_SESSION = "insert into session (name, created_ms, updated_ms) values (?, ?, ?)"
+
+    _ADD_PROMPT = "insert into prompt (text) values (?)"
+
+    _ADD_STEP = """
+        insert into step (
+          session_id, step_index, step_number, state, run_id, call_id, occurrence, dialect, path,
+          model, streams, is_mock, raw, exact, pinned, masked, envelope_id, node_id, created_ms,
+          prompt_id
+        )
+        values (?, ?, ?, 'in_flight', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """
+
+    _COUNT_STEP = """
+        update session
+        set
+          steps = steps + 1,
+          next_index = next_index + 1,
+          last_step_number = ?,
+          prompt_id = ?,
+          updated_ms = max(updated_ms, ?)
+        where id = ?
+        """
+
+    def claim_step(
+        self, claim: Claim, packed: Mapping[bytes, Packed] | None = None
+    ) -> Claimed | HeavyParts:
+        """Write a claim; see `Store.claim_step`.
+
+        `packed`: what `HeavyParts.pack` returned. None = a first try, which hands a claim with much
+        to pack back to its caller.
+        """
+        plan = self._requests.plan(claim.request)
+        if packed is None and (heavy := plan.heavy()):
+            return heavy
+        envelope_id, node_id = self._requests.store(plan, packed or {})
+        row = self._execute(self._FIND_SESSION, (claim.session,)).fetchone()
+        if row is None:
+            added = (claim.session, claim.created_ms, claim.created_ms)
+            row = (self._insert(self._ADD_SESSION, added), 0, None, None, None)
+        session_id, index, last_number, prompt_id, last_prompt = row
+        prompt = readable(claim.prompt)
+        if prompt != last_prompt:
+            prompt_id = self._insert(self._ADD_PROMPT, (prompt,))
+        columns = (
+            None if claim.run_id is None else self._run(session_id, claim.run_id),
+            claim.call_id,
+            claim.occurrence,
+            claim.dialect,
+            readable(claim.path),
+            readable(claim.model),
+            claim.streams,
+            claim.is_mock,
+            claim.identity.raw,
+            claim.identity.exact,
+            claim.identity.pinned,
+            claim.identity.masked,
+            envelope_id,
+            node_id,
+            claim.created_ms,
+            prompt_id,
+        )
+        if claim.step_id is not None:
+            return self._claim_again(claim, claim.step_id, session_id, columns)
+        highest = -1 if last_number is None else last_number
+        number = highest + 1 if claim.step_number is None else claim.step_number
+        step_id = self._insert(self._ADD_STEP, (session_id, index, number, *columns))
+        counted = (max(highest, number), prompt_id, claim.created_ms, session_id)
+        self._execute(self._COUNT_STEP, counted)
+        return Claimed(step_id, index, number)
+
+    _CLAIM_AGAIN = """
+        update step
+        set
+          state = 'in_flight', is_claim_answered = 0,
+          run_id = ?, call_id = ?, occurrence = ?, dialect = ?, path = ?, model = ?, streams = ?,
+          is_mock = ?, raw = ?, exact = ?, pinned = ?, masked = ?, envelope_id = ?, node_id = ?,
+          created_ms = ?, prompt_id = ?
+        where id = ? and session_id = ?
+        """
+
+    _TOUCH_SESSION = """
+        update session
+        set prompt_id = ?, updated_ms = max(updated_ms, ?)
+        where id = ?
+        """
+
+    _READ_PLACE = "select step_index, step_number from step where id = ?"
+
+    def _claim_again(
+        self, claim: Claim, step_id: int, session_id: int, columns: Sequence[object]
+    ) -> Claimed:
+        done = self._execute(self._CLAIM_AGAIN, (*columns, step_id, session_id))
+        if done.rowcount == 0:
+            raise NotFound(f"Step {step_id} is no step of session {shorten(claim.session)!r}.")
+        self._execute(self._TOUCH_SESSION, (columns[-1], claim.created_ms, session_id))
+        index, number = self._execute(self._READ_PLACE, (step_id,)).fetchone()
+        return Claimed(step_id, index, number)
+
+    _FIND_RUN = "select id from run where session_id = ? and name = ?"
+
+    _ADD_RUN = "insert into run (session_id, name) values (?, ?)"
+
+    def _run(self, session_id: int, name: str) -> int:
+        row = self._execute(self._FIND_RUN, (session_id, name)).fetchone()
+        return row[0] if row else self._insert(self._ADD_RUN, (session_id, name))
+
+    # --- answers ----------------------------------------------------------------------------
+
+    _ADD_ANSWER = """
+        insert into answer (
+          step_id, answered_ms, provider, model, response_id, finish_reason, input_tokens,
+          output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens, usage_estimated,
+          cost_microusd, latency_ms, first_content_ms, status, form, is_sealed, text, text_offset,
+          text_length, pace_size, pace, size, content
+        )
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """
+
+    _COMPLETE_STEP = """
+        update step
+        set state = 'complete', answer_id = ?, is_claim_answered = 1
+        where id = ?
+        """
+
+    def record_answer(self, checkpoint: Checkpoint, packed: Packed | None = None) -> None:
+        """Write an answer; see `Store.record_answer`.
+
+        `packed`: its `answer_raw`, for a large one. None = pack it here, and quote from it.
+        """
+        step_id, answer = checkpoint.step_id, checkpoint.answer
+        # Nothing is quoted from a large answer: each look at the text would unpack all of it.
+        raw = b"" if packed else answer_raw(answer)
+        text = readable(checkpoint.text)
+        quote = find_quote(raw, text)
+        usage = clamp_usage(checkpoint.usage)
+        cost = None if checkpoint.cost_microusd is None else clamp(checkpoint.cost_microusd)
+        answer_id = self._insert(
+            self._ADD_ANSWER,
+            (
+                step_id,
+                checkpoint.answered_ms,
+                readable(checkpoint.provider),
+                readable(checkpoint.model),
+                _maybe_readable(checkpoint.response_id),
+                _maybe_readable(checkpoint.finish_reason),
+                *_usage_columns(usage),
+                checkpoint.usage_estimated,
+                cost,
+                checkpoint.latency_ms,
+                checkpoint.first_content_ms,
+                answer.status,
+                answer.form,
+                answer.is_sealed,
+                "" if quote else text,
+                *(quote or (None, None)),
+                *pack(answer.pace),
+                *(packed or pack(raw)),
+            ),
+        )
+        # Only now is it known whether there is such a step; if not, all of this is rolled back.
+        if self._execute(self._COMPLETE_STEP, (answer_id, step_id)).rowcount == 0:
+            raise NotFound(f"There is no step with the id {step_id}.")
+        self._add_tool_calls(step_id, answer_id, checkpoint.tool_calls, raw)
+        self._add_attempts(step_id, checkpoint.attempts)
+        self._add_up(step_id, _sums(usage, cost), checkpoint.answered_ms)
+
+    _FIND_ANSWER = """
+        select answer.id, answer.input_tokens, answer.output_tokens, answer.cost_microusd
+        from step
+        join answer on answer.id = step.answer_id and answer.taken_back_ms is null
+        where step.id = ?
+        """
+
+    _ADD_TAIL = """
+        insert into answer_tail (answer_id, position, pace, size, content)
+        values (
+          ?1, (select coalesce(max(position) + 1, 0) from answer_tail where answer_id = ?1),
+          ?2, ?3, ?4
+        )
+        """
+
+    _SEAL_ANSWER = "update answer set is_sealed = 1 where id = ?"
+
+    _CORRECT_USAGE = """
+        update answer
+        set
+          input_tokens = ?, output_tokens = ?, cached_tokens = ?, cache_write_tokens = ?,
+          reasoning_tokens = ?, usage_estimated = ?, cost_microusd = ?
+        where id = ?
+        """
+
+    def append_tail(self, tail: Tail) -> None:
+        """Write what came after an answer's completing frame; see `Store.append_tail`."""
+        row = self._execute(self._FIND_ANSWER, (tail.step_id,)).fetchone()
+        if row is None:
+            raise NotFound(f"Step {tail.step_id} has no answer to append to.")
+        answer_id, *before = row
+        if tail.content or tail.pace:
+            self._execute(self._ADD_TAIL, (answer_id, tail.pace, *pack(tail.content)))
+        if tail.seals:
+            self._execute(self._SEAL_ANSWER, (answer_id,))
+        if tail.usage is not None:
+            usage = clamp_usage(tail.usage)
+            cost = None if tail.cost_microusd is None else clamp(tail.cost_microusd)
+            corrected = (*_usage_columns(usage), tail.usage_estimated, cost, answer_id)
+            self._execute(self._CORRECT_USAGE, corrected)
+            sums = zip(_sums(usage, cost), _column_sums(*before), strict=True)
+            self._add_up(tail.step_id, [now - then for now, then in sums])
+
+    _ADD_TOOL_CALL = """
+        insert into tool_call (
+          session_id, answer_id, choice, position, call_id, name, kind, quote_offset, quote_length,
+          size, arguments
+        )
+        values ((select session_id from step where id = ?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """
+
+    def _add_tool_calls(
+        self, step_id: int, answer_id: int, calls: Iterable[tuple[int, ToolCall]], raw: bytes
+    ) -> None:
+        for choice, call in calls:
+            place = (step_id, answer_id, choice, call.position)
+            names = (_maybe_readable(call.call_id), readable(call.name), readable(call.kind))
+            quote = find_quote(raw, call.arguments)
+            arguments: Sequence[object] = (*(quote or (None, None)), None, None)
+            if quote is None:
+                exact = call.arguments.encode("utf-8", "surrogatepass")
+                arguments = (None, None, *pack(exact))
+            self._execute(self._ADD_TOOL_CALL, (*place, *names, *arguments))
+
+    # --- failures ---------------------------------------------------------------------------
+
+    _READ_CLAIM = """
+        select step.is_claim_answered, answer.id, answer.input_tokens, answer.output_tokens,
+          answer.cost_microusd
+        from step
+        left join answer on answer.id = step.answer_id
+        where step.id = ?
+        """
+
+    _TAKE_BACK = "update answer set taken_back_ms = ? where id = ?"
+
+    _STANDING_ANSWER = """
+        select max(id)
+        from answer
+        where step_id = ? and taken_back_ms is null
+        """
+
+    _END_CLAIM = """
+        update step
+        set state = ?, answer_id = ?, is_claim_answered = 0
+        where id = ?
+        """
+
+    def record_failure(self, step_id: int, attempts: Sequence[Attempt], failed_ms: int) -> None:
+        """Write that a claim came to nothing; see `Store.record_failure`."""
+        row = self._execute(self._READ_CLAIM, (step_id,)).fetchone()
+        if row is None:
+            raise NotFound(f"There is no step with the id {step_id}.")
+        is_claim_answered, answer_id, *counted = row
+        sums = _column_sums(*counted) if is_claim_answered else (0, 0, 0, 0)
+        if is_claim_answered:
+            self._execute(self._TAKE_BACK, (failed_ms, answer_id))
+        (standing_id,) = self._execute(self._STANDING_ANSWER, (step_id,)).fetchone()
+        state = "failed" if standing_id is None else "complete"
+        self._execute(self._END_CLAIM, (state, standing_id or answer_id, step_id))
+        self._add_attempts(step_id, attempts)
+        self._add_up(step_id, [-count for count in sums], failed_ms)
+
+    _COUNT_LOST = """
+        select count(*)
+        from step
+        left join answer on answer.id = step.answer_id and answer.taken_back_ms is null
+        where step.state = 'in_flight' and answer.id is null
+        """
+
+    _END_LOST = """
+        update step
+        set state =
+          case
+            when exists (select * from answer where id = step.answer_id and taken_back_ms is null)
+            then 'complete'
+            else 'interrupted'
+          end
+        where state = 'in_flight'
+        """
+
+    def mark_interrupted(self) -> int:
+        """End the claims of a dead process; return how many have no answer from before."""
+        (lost_count,) = self._execute(self._COUNT_LOST).fetchone()
+        self._execute(self._END_LOST)
+        return int(lost_count)
+
+    # --- replays ----------------------------------------------------------------------------
+
+    _NOTE_STEP = """
+        update step
+        set
+          replays = replays + ?,
+          replayed_ms = max(coalesce(replayed_ms, 0), ?),
+          saved_microusd = saved_microusd + ?
+        where id = ?
+        """
+
+    _NOTE_SESSION = """
+        update session
+        set
+          replays = replays + ?,
+          updated_ms = max(updated_ms, ?),
+          saved_microusd = saved_microusd + ?
+        where name = ?
+        """
+
+    def note_replays(self, sums: NoteSums) -> None:
+        """Write what was noted; steps and sessions that are gone are passed over."""
+        for (session, step_id), note in sums.items():
+            counts = (note.replays, note.replayed_ms, note.saved_microusd)
+            self._execute(self._NOTE_STEP, (*counts, step_id))
+            self._execute(self._NOTE_SESSION, (*counts, session))
+
+    _STEP_EXISTS = "select exists (select * from step where id = ?)"
+
+    _CONSUME = """
+        insert into consumed (run_id, step_id, at_ms)
+        values (?, ?, ?)
+        on conflict do nothing
+        """
+
+    def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
+        """Write that a run was served a step; see `Store.consume`."""
+        row = self._execute(self._FIND_SESSION, (session,)).fetchone()
+        if row is None:
+            raise NotFound(f"There is no session {session!r}.")
+        (exists,) = self._execute(self._STEP_EXISTS, (step_id,)).fetchone()
+        if not exists:
+            raise NotFound(f"There is no step with the id {step_id}.")
+        self._execute(self._CONSUME, (self._run(row[0], run_id), step_id, at_ms))
+
+    # --- the disk ---------------------------------------------------------------------------
+
+    _PULSE = "update pulse set checked_ms = ? where id = 1"
+
+    def check(self, at_ms: int) -> None:
+        """Write something, to prove that it can be done."""
+        self._execute(self._PULSE, (at_ms,))
+
+    # --- shared -----------------------------------------------------------------------------
+
+    def _insert(self, statement: str, values: Sequence[object]) -> int:
+        row_id = self._execute(statement, values).lastrowid
+        assert row_id is not None, "an insert has a row id"
+        return row_id
+
+    _ADD_ATTEMPT = """
+        insert into attempt (
+          step_id, position, provider, model, started_ms, ended_ms, status, error_code, error,
+          first_byte_ms, dropped, excerpt
+        )
+        values (
+          ?1, (select coalesce(max(position) + 1, 0) from attempt where step_id = ?1),
+          ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
+        )
+        """
+
+    def _add_attempts(self, step_id: int, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            dropped = [readable(name) for name in attempt.dropped]
+            columns = (
+                step_id,
+                readable(attempt.provider),
+                readable(attempt.model),
+                attempt.started_ms,
+                attempt.ended_ms,
+                attempt.status,
+                attempt.error_code,
+                _maybe_readable(attempt.error),
+                attempt.first_byte_ms,
+                json.dumps(dropped) if dropped else None,
+                attempt.excerpt,
+            )
+            self._execute(self._ADD_ATTEMPT, columns)
+
+    _ADD_UP = """
+        update session
+        set
+          input_tokens = input_tokens + ?,
+          output_tokens = output_tokens + ?,
+          cost_microusd = cost_microusd + ?,
+          unknown_costs = unknown_costs + ?,
+          updated_ms = max(updated_ms, ?)
+        where id = (select session_id from step where id = ?)
+        """
+
+    def _add_up(self, step_id: int, sums: Sequence[int], at_ms: int = 0) -> None:
+        """Change the sums of a step's session: tokens in and out, cost, unknown costs."""
+        self._execute(self._ADD_UP, (*sums, at_ms, step_id))
+
+
+def _usage_columns(usage: Usage | None) -> tuple[int | None, ...]:
+    if usage is None:
+        return (None, None, None, None, None)
+    return (
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.cache_write_tokens,
+        usage.reasoning_tokens,
+    )
+
+
+def _sums(usage: Usage | None, cost: int | None) -> tuple[int, int, int, int]:
+    """Return what an answer adds to its session: tokens in and out, cost, unknown costs."""
+    if usage is None:
+        return _column_sums(None, None, cost)
+    return _column_sums(usage.input_tokens, usage.output_tokens, cost)
+
+
+def _column_sums(
+    input_tokens: int | None, output_tokens: int | None, cost: int | None
+) -> tuple[int, int, int, int]:
+    return input_tokens or 0, output_tokens or 0, cost or 0, int(cost is None)
+
+
+def _maybe_readable(text: str | None) -> str | None:
+    return None if text is None else readable(text)

@@ -1,0 +1,302 @@
+"""The tables of the SQLite record, as a list of migrations that only grows.
+
+A migration runs in the transaction that records it, in `user_version` and as a row a person can
+read. A file from a newer version, or a database of something else, is refused before anything in it
+is touched. Settings of a connection are not here but in `sqlite_file.py`.
+
+Words: a **blob** is a part of a request, stored once. A **node** is a prefix of a request: a part
+and the node before it; its digest names the whole prefix, so equal prefixes are one node. An
+**envelope** is the rest of a request body. A step points at one envelope and one node. What the
+packed columns hold is said in `sqlite_pack.py`. A blob packed with an answer as dictionary can only
+be read with it: who deletes the answer packs such a blob anew.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from agentstate.ground.clock import now_ms
+from agentstate.ground.errors import StoreError
+
+APPLICATION_ID = 0x41675374  # "AgSt"; `file` and other tools can tell whose database it is
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step forward. Its number is its place in the list, from 1."""
+
+    name: str
+    reason: str
+    sql: str
+
+
+MIGRATIONS = (
+    Migration(
+        "first tables",
+        "sessions, steps with their requests, answers and attempts",
+        """
+        create table migration (
+          version integer primary key,
+          name text not null,
+          reason text not null,
+          applied_ms integer not null
+        );
+
+        -- Its one row is what a check of the disk writes.
+        create table pulse (id integer primary key check (id = 1), checked_ms integer not null);
+        insert into pulse (id, checked_ms) values (1, 0);
+
+        create table session (
+          id integer primary key,
+          name text not null unique,
+          status text not null default 'RUNNING',
+          created_ms integer not null,
+          updated_ms integer not null,
+          steps integer not null default 0,
+          next_index integer not null default 0,
+          last_step_number integer,
+          input_tokens integer not null default 0,
+          output_tokens integer not null default 0,
+          cost_microusd integer not null default 0,
+          unknown_costs integer not null default 0,
+          replays integer not null default 0,
+          saved_microusd integer not null default 0,
+          prompt_id integer references prompt
+        );
+        create index session_updated on session (updated_ms, id);
+
+        create table run (
+          id integer primary key,
+          session_id integer not null references session,
+          name text not null,
+          unique (session_id, name)
+        );
+
+        -- The steps of an agent's loop share one prompt; a session points at its last one.
+        create table prompt (id integer primary key, text text not null);
+
+        create table blob (
+          id integer primary key,
+          digest blob not null unique,
+          answer_id integer references answer,
+          size integer not null,
+          content blob not null
+        );
+
+        create table node (
+          id integer primary key,
+          digest blob not null unique,
+          parent_id integer references node,
+          blob_id integer not null references blob,
+          depth integer not null
+        );
+
+        create table envelope (
+          id integer primary key,
+          digest blob not null unique,
+          list_key text not null,
+          size integer not null,
+          content blob not null
+        );
+
+        create table envelope_part (
+          envelope_id integer not null references envelope,
+          position integer not null,
+          name text not null,
+          blob_id integer not null references blob,
+          primary key (envelope_id, position)
+        ) without rowid;
+
+        -- Ids of steps and answers leave the record (decisions name them), so none is used twice.
+        create table step (
+          id integer primary key autoincrement,
+          session_id integer not null references session,
+          step_index integer not null,
+          step_number integer not null,
+          state text not null,
+          -- The answer that replays, else the last one taken back; null = none ever came.
+          answer_id integer references answer,
+          is_claim_answered integer not null default 0,
+          run_id integer references run,
+          call_id text,
+          occurrence integer not null,
+          dialect text not null,
+          path text not null,
+          model text not null,
+          streams integer not null,
+          is_mock integer not null,
+          raw blob not null,
+          exact blob not null,
+          pinned blob not null,
+          masked blob not null,
+          envelope_id integer not null references envelope,
+          node_id integer references node,
+          created_ms integer not null,
+          replays integer not null default 0,
+          replayed_ms integer,
+          saved_microusd integer not null default 0,
+          rolled_back_ms integer,
+          prompt_id integer not null references prompt
+        );
+        create unique index step_index on step (session_id, step_index);
+        -- Eight bytes of a key find its steps; the whole key is compared in the row.
+        create index step_raw on step (session_id, substr(raw, 1, 8));
+        create index step_exact on step (session_id, substr(exact, 1, 8));
+        create index step_pinned on step (session_id, substr(pinned, 1, 8));
+        create index step_masked on step (session_id, substr(masked, 1, 8));
+        create index step_node on step (node_id) where node_id is not null;
+        create index step_run on step (run_id) where run_id is not null;
+        -- Finds the claims of a dead process at once, however long the record.
+        create index step_in_flight on step (id) where state = 'in_flight';
+
+        -- The large columns come last, so that reading the others loads one page.
+        create table answer (
+          id integer primary key autoincrement,
+          step_id integer not null references step,
+          taken_back_ms integer,
+          answered_ms integer not null,
+          provider text not null,
+          model text not null,
+          response_id text,
+          finish_reason text,
+          input_tokens integer,
+          output_tokens integer,
+          cached_tokens integer,
+          cache_write_tokens integer,
+          reasoning_tokens integer,
+          usage_estimated integer not null,
+          cost_microusd integer,
+          latency_ms integer not null,
+          first_content_ms integer,
+          status integer not null,
+          form text not null,
+          is_sealed integer not null,
+          -- The text for lists, or where it stands in the content.
+          text text not null,
+          text_offset integer,
+          text_length integer,
+          size integer not null,
+          pace_size integer not null,
+          pace blob not null,
+          content blob not null
+        );
+        create index answer_step on answer (step_id);
+
+        create table answer_tail (
+          answer_id integer not null references answer,
+          position integer not null,
+          pace blob not null,
+          size integer not null,
+          content blob not null,
+          primary key (answer_id, position)
+        ) without rowid;
+
+        create table attempt (
+          step_id integer not null references step,
+          position integer not null,
+          provider text not null,
+          model text not null,
+          started_ms integer not null,
+          ended_ms integer not null,
+          status integer,
+          error_code text,
+          error text,
+          first_byte_ms integer,
+          dropped text,
+          excerpt blob not null,
+          primary key (step_id, position)
+        ) without rowid;
+
+        create table tool_call (
+          answer_id integer not null references answer,
+          choice integer not null,
+          position integer not null,
+          session_id integer not null references session,
+          call_id text,
+          name text not null,
+          kind text not null,
+          -- Where the arguments stand in the answer's content, else themselves, packed.
+          quote_offset integer,
+          quote_length integer,
+          size integer,
+          arguments blob,
+          primary key (answer_id, choice, position)
+        ) without rowid;
+        create index tool_call_id on tool_call (session_id, call_id) where call_id is not null;
+
+        create table consumed (
+          run_id integer not null references run,
+          step_id integer not null references step,
+          at_ms integer not null,
+          primary key (run_id, step_id)
+        ) without rowid;
+        """,
+    ),
+)
+
+_RECORD_MIGRATION = "insert into migration (version, name, reason, applied_ms) values (?, ?, ?, ?)"
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the database forward to the last migration; on a current one it writes nothing.
+
+    Raises:
+        StoreError: it is from a newer version, or a database of something else.
+    """
+    version = check_owner(connection)
+    for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
+        connection.execute("begin immediate")
+        try:
+            for statement in split_statements(migration.sql):
+                connection.execute(statement)
+            noted = (number, migration.name, migration.reason, now_ms())
+            connection.execute(_RECORD_MIGRATION, noted)
+            # Pragmas take no parameters; both values are our own integers.
+            connection.execute(f"pragma application_id = {APPLICATION_ID}")
+            connection.execute(f"pragma user_version = {number}")
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:  # some disk errors have rolled back already
+                connection.execute("rollback")
+            raise
+
+
+def check_owner(connection: sqlite3.Connection) -> int:
+    """Return how many migrations the database has had; reads only.
+
+    Raises:
+        StoreError: as `migrate`.
+    """
+    (version,) = connection.execute("pragma user_version").fetchone()
+    (application_id,) = connection.execute("pragma application_id").fetchone()
+    if application_id != APPLICATION_ID:
+        (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
+        if tables or version or application_id:
+            raise StoreError(
+                "it is a SQLite database of something else. Move it away, or name another file "
+                "with --db."
+            )
+        return 0
+    if version > len(MIGRATIONS):
+        raise StoreError(
+            f"it was written by a newer version (its schema is number {version}, this one knows "
+            f"{len(MIGRATIONS)}). Start the newer version, or name another file with --db."
+        )
+    return int(version)
+
+
+def split_statements(sql: str) -> Iterator[str]:
+    """Yield the statements of a script one by one: `executescript` would commit before it runs.
+
+    Without comments and line breaks, since the file keeps the text: four pages less.
+    """
+    statement = ""
+    for line in sql.splitlines():
+        code, _, _ = line.partition("--")
+        statement = f"{statement} {code.strip()}".strip()
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    assert not statement, "a migration ends with a semicolon"
