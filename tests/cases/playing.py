@@ -208,7 +208,7 @@ class Play:
 
     def _read_steps(self) -> None:
         is_wanted = not self.case.expect.keys().isdisjoint(("step", "rule"))
-        was_refused = self.first.status in (400, 413)
+        was_refused = self.first.status in (400, 413) and not self.calls_of_first
         if is_wanted and self.session and not was_refused:
             self.steps = self.proxy.settled_steps(self.session)
 
