@@ -18,11 +18,11 @@ BUSY_S = 5.0  # another program, say a backup, may hold the file; sqlite3's own 
 # Statements kept ready per connection. About fifty are in use; falling out of this cache would
 # cost a parse per call and show only as slowness.
 STATEMENTS_MAX = 256
-# Messages and answers are a kilobyte or two: in pages of 4096 bytes four tenths of the file would
-# be gaps, and a commit would write three times as much to the log. Measured in DESIGN.md.
+# Half of SQLite's default: packed messages and answers have about this size, so larger pages hold
+# gaps, and every commit writes twice as much to the log. Measured in DESIGN.md.
 PAGE_BYTES = 2048
-WRITER_CACHE_KIB = 8 * 1024
-CHECKPOINT_PAGES = 4000  # of log, before it is folded into the file
+WRITER_CACHE_KIB = 8 * 1024  # the upper levels of every index of a record of a million steps
+CHECKPOINT_PAGES = 2000  # of log, before it is folded into the file: 20 ms for who waits then
 LOG_BYTES_MAX = 32 * 1024 * 1024  # a log that a long reader let grow is cut back to this
 
 _MAGIC = b"SQLite format 3\0"  # https://sqlite.org/fileformat.html, section 1.3.1
@@ -74,7 +74,7 @@ class FileIdentity:
         return found.st_dev, found.st_ino
 
 
-def open_writer(path: Path, checkpoint_pages: int = CHECKPOINT_PAGES) -> sqlite3.Connection:
+def open_writer(path: Path) -> sqlite3.Connection:
     """Open the one connection that writes, and bring the file's tables forward.
 
     The caller holds the `FileLock`; the connection belongs to the calling thread.
@@ -96,7 +96,7 @@ def open_writer(path: Path, checkpoint_pages: int = CHECKPOINT_PAGES) -> sqlite3
             # Lets a later deletion give its room back to the disk without copying the file.
             connection.execute("pragma auto_vacuum = incremental")
         connection.execute("pragma journal_mode = wal")
-        connection.execute(f"pragma wal_autocheckpoint = {checkpoint_pages}")
+        connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute(f"pragma journal_size_limit = {LOG_BYTES_MAX}")
         connection.execute(f"pragma cache_size = -{WRITER_CACHE_KIB}")
         connection.execute("pragma synchronous = full")

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from agentstate.store import sqlite_read, sqlite_record, sqlite_request
+from agentstate.store.base import Key
 from agentstate.store.sqlite_read import AnswerTooLarge, read_answer
 from agentstate.store.sqlite_record import Recorder
 from agentstate.store.sqlite_schema import migrate
@@ -51,6 +52,14 @@ def test_a_statement_looks_things_up(connection: sqlite3.Connection, name: str) 
     # Not tables: what the statement itself has gathered, and a row without a table.
     harmless = ("SCAN prefix", "SCAN CONSTANT ROW")
     assert [line for line in plan if "SCAN" in line and line not in harmless] == []
+
+
+@pytest.mark.parametrize("key", sorted(sqlite_read._CANDIDATES))
+def test_candidates_are_found_by_their_key(connection: sqlite3.Connection, key: Key) -> None:
+    """Not by walking the steps of the session, which the planner would choose for the order."""
+    plan = _plan(connection, sqlite_read._CANDIDATES[key])
+
+    assert f"SEARCH step USING INDEX step_{key} (session_id=? AND <expr>=?)" in plan
 
 
 @pytest.mark.parametrize("name", sorted(name for name in SCANS if SCANS[name].startswith("walks")))
