@@ -127,7 +127,7 @@ def test_an_agent_killed_five_times_pays_each_step_once(mode: str, tmp_path: Pat
             last = read_life(agent)
         paid = upstream.counts
         steps = proxy.settled_steps("killed")
-    assert known > reached
+    assert known >= reached
     assert last.transcript == wanted
     assert sorted(paid.values()) == [1] * STEPS
     assert [step["step_number"] for step in steps] == list(range(STEPS))
