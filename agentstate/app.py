@@ -25,6 +25,7 @@ from agentstate.ground.settings import ForwardSettings, Loaded, Network, Setting
 from agentstate.ground.tasks import TaskSet
 from agentstate.house.mock import MockProvider
 from agentstate.steps.forward import Transports
+from agentstate.steps.ladder import Ladder
 from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.recording import Services
 from agentstate.steps.target import Targets
@@ -79,6 +80,7 @@ class App:
         targets = Targets(settings.providers, mock_only=settings.mock)
         services = Services(
             store=self._store,
+            ladder=Ladder(self._store),
             transports=self._transports,
             settings=settings,
             prices=load_prices(),

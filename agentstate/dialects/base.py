@@ -8,7 +8,7 @@ or sessions. The rows are in `dialects/__init__.py`; `tests/dialects/contract.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -107,6 +107,11 @@ class Dialect(Protocol):
     def tool_result_blank(self, message: JSON) -> JSON | None:
         """Return a copy of a message with the content of its tool results left out, ids kept; None
         if it has no tool result."""
+        ...
+
+    def tool_results(self, message: JSON) -> Sequence[tuple[str, JSON]]:
+        """Return (id of the tool call, content) of each tool result in a message, in order; an id
+        is '' where the wire form has none."""
         ...
 
     def masked(self, message: JSON, mask: Callable[[str], str]) -> JSON | None:

@@ -7,7 +7,7 @@ recorded answer) and `openai_errors.py`. A variant builds on `OpenAIChat` and sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from agentstate.dialects import openai_errors
@@ -74,6 +74,13 @@ class OpenAIChat:
         if isinstance(message, dict) and message.get("role") in ("tool", "function"):
             return {key: value for key, value in message.items() if key != "content"}
         return None
+
+    def tool_results(self, message: JSON) -> Sequence[tuple[str, JSON]]:
+        """Return the one result of a tool's message; the legacy form has a name and no id."""
+        if not isinstance(message, dict) or message.get("role") not in ("tool", "function"):
+            return ()
+        call_id = message.get("tool_call_id")
+        return ((call_id if isinstance(call_id, str) else "", message.get("content")),)
 
     def masked(self, message: JSON, mask: Callable[[str], str]) -> JSON | None:
         """Apply `mask` to the text of a system or developer message."""

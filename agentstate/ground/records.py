@@ -6,7 +6,7 @@ digests are 32 raw bytes. None always has the meaning given beside the field.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from agentstate.ground.canonical import JSON
@@ -69,6 +69,9 @@ class Claim:
     created_ms: int
     prompt: str = ""  # beginning of the last user message, for lists
     is_mock: bool = False  # the call would go to the mock provider
+    # Why it goes upstream although it looks like a recorded step: {"step_number", "index", "path",
+    # "sent", "recorded"}, values shortened; None = it looks like none.
+    miss: JSON = None
     # Reuse this step's row (a failed or interrupted try of the same call, or a refresh).
     # None = a new row.
     step_id: int | None = None
@@ -235,7 +238,7 @@ class StepRow:
     error: str | None
     is_mock: bool
     rolled_back_ms: int | None = None  # None = active
-    detail: dict[str, JSON] = field(default_factory=dict)
+    miss: JSON = None  # as in Claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from agentstate.ground.errors import AgentStateError
 from agentstate.ground.records import RecordedAnswer
+from agentstate.steps.ladder import Hit
 from agentstate.wire.message import Abort, Pair
 
 
@@ -31,16 +32,18 @@ class Head:
 class Landing:
     """How a flight ended.
 
-    Exactly one of `answer`, `refusal` and `error` is set, or `is_on_record` alone: then the call
-    turned out to be recorded already and whoever waits looks it up.
+    Exactly one of `answer`, `refusal`, `error` and `hit` is set: `hit` says that the call turned
+    out to be on record, `elsewhere` that another run has it in the air.
     """
 
     answer: RecordedAnswer | None = None
     refusal: RecordedAnswer | None = None  # the upstream's own error response, passed on as it is
     error: AgentStateError | None = None  # no response came that could be passed on
-    is_on_record: bool = False
+    hit: Hit | None = None
+    elsewhere: object | None = None  # whatever the pipeline put there; None = not
     is_unsaved: bool = False  # the disk failed after the answer came
     step_number: int | None = None  # None = nothing was claimed
+    step_id: int | None = None
     provider: str = ""
     model: str = ""
     attempts: int = 0
@@ -152,11 +155,12 @@ class Follower:
     may leave before it read its first piece.
     """
 
-    __slots__ = ("_flight", "_index", "taken")
+    __slots__ = ("_flight", "_index", "on_delivered", "taken")
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
         self._index = 0
+        self.on_delivered: Callable[[], None] | None = None  # once all was written
         self.taken = 0  # bytes the client's socket has accepted
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -178,6 +182,8 @@ class Follower:
                 self.leave()
                 if flight.landing.answer is None:
                     raise Abort
+                if self.on_delivered is not None:
+                    self.on_delivered()
                 raise StopAsyncIteration
             await flight._news()
         self._index += 1

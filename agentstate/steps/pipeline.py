@@ -14,17 +14,20 @@ Invariants kept here: one call one bill (2); the others in `upstream.py`.
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s, now_ms
 from agentstate.ground.errors import AgentStateError, UpstreamTimeout
-from agentstate.ground.records import Candidate, Identity, ReplayNote, RequestRecord
+from agentstate.ground.records import Identity, ReplayNote, RequestRecord
+from agentstate.steps.drift import mask_for
 from agentstate.steps.flight import Flight, Follower, Landing
 from agentstate.steps.identify import Caller, Scope, identify, raw_key, read_caller, read_scope
+from agentstate.steps.ladder import Hit, Miss
+from agentstate.steps.pace import at_recorded_speed
 from agentstate.steps.recording import Call, Services
-from agentstate.steps.replay import choose_exact
 from agentstate.steps.reply import (
     answer_response,
     error_response,
@@ -59,6 +62,7 @@ class Pipeline:
         self._settings = services.settings
         self._store = services.store
         self._targets = targets
+        self._mask_patterns = tuple(re.compile(each) for each in services.settings.replay.mask)
         # (session, fingerprint) → what is in the air; several where steps or runs differ.
         self._airborne: dict[tuple[str, bytes], list[_Airborne]] = {}
 
@@ -85,23 +89,25 @@ class Pipeline:
     async def _answer(self, request: Request, entry: Entry, caller: Caller) -> Response:
         raw = await request.body(self._settings.server.body_max_mb * MIB)
         scope = read_scope(entry.dialect, entry.path, entry.url_provider, request.headers)
-        if _looks(caller):
+        if caller.replay in ("pinned", "exact"):
             response = await self._replay_raw(request, entry, caller, scope, raw)
             if response is not None:
                 return response
 
         call = await self._read_call(request, entry, caller, scope, raw)
+        airborne = self._joinable(call)
+        leads = airborne is None
+        if airborne is None:
+            airborne = self._launch(call)
         while True:
-            airborne = self._joinable(call)
-            leads = airborne is None
-            if airborne is None:
-                airborne = self._launch(call)
-            response = await self._deliver(airborne, call, request, leads=leads)
-            if response is not None:
-                return response
-            found = await self._find(call)
-            if found is not None:
-                return await self._replay(request, entry, caller, found, call.ask)
+            delivered = await self._deliver(airborne, call, request, leads=leads)
+            match delivered:
+                case Response():
+                    return delivered
+                case Hit():
+                    return await self._replay(request, entry, caller, delivered, call)
+                case _Airborne():
+                    airborne, leads = delivered, False
 
     async def _read_call(
         self, request: Request, entry: Entry, caller: Caller, scope: Scope, raw: bytes
@@ -109,10 +115,12 @@ class Pipeline:
         coding = request.headers.text(b"content-encoding")
         body_max = self._settings.server.body_max_mb * MIB
 
+        mask = mask_for(now_ms(), masks_ids=caller.run_id is not None, patterns=self._mask_patterns)
+
         def read() -> tuple[Ask, Identity, RequestRecord]:
             body = canonical.parse(decode_request_body(raw, coding, body_max))
             ask = entry.dialect.read_ask(body)
-            return ask, *identify(entry.dialect, scope, raw, ask, _no_mask)
+            return ask, *identify(entry.dialect, scope, raw, ask, mask)
 
         is_large = len(raw) > canonical.OFF_LOOP_BYTES or coding is not None
         ask, identity, record = await asyncio.to_thread(read) if is_large else read()
@@ -146,77 +154,99 @@ class Pipeline:
         target = self._targets.choose(
             entry.dialect.provider, entry.url_provider, candidates[0].model, request.headers
         )
-        found = choose_exact(candidates, caller, {}, goes_to_mock=target.is_mock)
-        if found is None:
+        hit = await self._services.ladder.climb_raw(caller, candidates, goes_to_mock=target.is_mock)
+        if hit is None:
             return None
-        return await self._replay(request, entry, caller, found, None)
-
-    async def _find(self, call: Call) -> Candidate | None:
-        candidates = await self._store.find_candidates(
-            call.caller.session, "exact", call.identity.exact
-        )
-        return choose_exact(candidates, call.caller, {}, goes_to_mock=call.target.is_mock)
+        return await self._replay(request, entry, caller, hit, None, candidates[0].streams)
 
     async def _replay(
         self,
         request: Request,
         entry: Entry,
         caller: Caller,
-        found: Candidate,
-        ask: Ask | None,
+        hit: Hit,
+        call: Call | None,
+        wants_stream: bool = False,
     ) -> Response:
-        """Answer from the record. `ask` None: the body equals the recorded one, byte for byte."""
+        """Answer from the record. `call` None: its body was not read; `wants_stream` tells."""
+        found = hit.candidate
         answer = await self._store.read_answer(found.step_id)
         assert answer is not None, "a complete step has an answer"
-        self._store.note_replay(
-            ReplayNote(
-                session=caller.session,
-                step_id=found.step_id,
-                replayed_ms=now_ms(),
-                mode="exact",
-                saved_microusd=found.cost_microusd or 0,
-                run_id=caller.run_id,
-            )
-        )
+        exact = found.identity.exact if call is None else call.identity.exact
+        await self._services.ladder.settle(caller, hit, exact)
         own = marks(
             session=caller.session,
             step_number=found.step_number,
-            hit="exact",
+            hit=hit.rung,
             provider=found.provider or "",
             model=found.model,
             attempts=0,
             cost_microusd=0,
             overhead_s=monotonic_s() - request.started_s,
         )
-        return answer_response(
+        response = answer_response(
             entry.dialect,
             answer,
             own,
-            wants_stream=found.streams if ask is None else ask.streams,
-            wants_usage=ask is not None and ask.wants_usage,
+            wants_stream=wants_stream if call is None else call.ask.streams,
+            wants_usage=call is not None and call.ask.wants_usage,
         )
+        self._watch_delivery(request, caller, found.step_id)
+        if self._settings.replay.speed == "recorded" and answer.pace:
+            response = at_recorded_speed(response, answer)
+        return response
+
+    def _watch_delivery(self, request: Request, caller: Caller, step_id: int) -> None:
+        """Note that an answer which is ready was delivered, unless the client has left already."""
+        if caller.run_id is not None and not request.is_gone():
+            self._services.ladder.note_delivered(caller, step_id)
 
     # --- flights ----------------------------------------------------------------------------
 
     def _joinable(self, call: Call) -> _Airborne | None:
-        """Return this very call if it is in the air, or None."""
-        if not _looks(call.caller):
-            return None
+        """Return this very call if it is in the air, or None (DESIGN section 5, the same call)."""
+        mine = call.caller
         for airborne in self._airborne.get(_air_key(call), ()):
-            if airborne.call.caller.step_number == call.caller.step_number:
+            theirs = airborne.call.caller
+            has_equal_id = mine.call_id is not None and mine.call_id == theirs.call_id
+            if mine.replay in ("refresh", "off"):
+                if has_equal_id:
+                    return airborne
+            elif mine.run_id is not None:
+                # Under a run id another call id is another occurrence.
+                if theirs.run_id == mine.run_id and (has_equal_id or mine.call_id is None):
+                    return airborne
+            elif theirs.step_number == mine.step_number or mine.step_number is None:
                 return airborne
+        return None
+
+    def _elsewhere(self, airborne: _Airborne) -> _Airborne | None:
+        """Return a call that an earlier run left in the air and this run has not joined, or None.
+
+        The earlier run is likely dead; its call is being finished for whoever asks next.
+        """
+        mine = airborne.call.caller
+        if mine.run_id is None or mine.replay in ("refresh", "off"):
+            return None
+        for other in self._airborne.get(_air_key(airborne.call), ()):
+            theirs = other.call.caller.run_id
+            if theirs not in (None, mine.run_id) and mine.run_id not in other.runs_joined:
+                other.runs_joined.add(mine.run_id)
+                return other
         return None
 
     def _launch(self, call: Call) -> _Airborne:
         """Register the call as in the air and send it on its way, in one step."""
         flight = Flight(self._settings.stream.spool_bytes_max)
-        airborne = _Airborne(call, flight, UpstreamCall(self._services, call, flight))
+        airborne = _Airborne(call, flight)
+        airborne.upstream = UpstreamCall(
+            self._services, call, flight, lambda: self._elsewhere(airborne)
+        )
         self._airborne.setdefault(_air_key(call), []).append(airborne)
         task = self._services.tasks.start(self._fly(airborne), "flight")
-        flight.on_desert = _Patience(
-            task,
-            0.0 if call.caller.cancels_on_disconnect else self._settings.forward.detached_timeout_s,
-        )
+        leaves_at_once = call.caller.cancels_on_disconnect
+        patience_s = 0.0 if leaves_at_once else self._settings.forward.detached_timeout_s
+        flight.on_desert = _Patience(task, patience_s)
         return airborne
 
     async def _fly(self, airborne: _Airborne) -> None:
@@ -244,8 +274,9 @@ class Pipeline:
 
     async def _deliver(
         self, airborne: _Airborne, call: Call, request: Request, *, leads: bool
-    ) -> Response | None:
-        """Answer one client from a flight. None = it was on record: look there."""
+    ) -> Response | Hit | _Airborne:
+        """Answer one client from a flight; or say where the answer is instead: on record, or in
+        the air for another run."""
         flight = airborne.flight
         follower: Follower | None = flight.attach()
         assert follower is not None
@@ -256,18 +287,56 @@ class Pipeline:
             else:
                 await flight.started()
                 if flight.head is not None:
-                    own = self._stream_marks(airborne, call, leads=leads)
-                    headers = stream_headers((*flight.head.headers, *own))
-                    response = Response(flight.head.status, headers, follower)
+                    await self._note_joined(airborne, call, leads=leads)
+                    response = self._stream_response(airborne, call, follower, leads=leads)
                     follower = None  # it leaves when the response ends
                     return response
         finally:
             if follower is not None:
                 follower.leave()
-        assert flight.landing is not None, "waited for it"
-        if flight.landing.is_on_record:
-            return None
-        return _landed_response(flight.landing, call, leads=leads)
+        landing = flight.landing
+        assert landing is not None, "waited for it"
+        if landing.hit is not None:
+            return landing.hit
+        if isinstance(landing.elsewhere, _Airborne):
+            return landing.elsewhere
+        await self._note_joined(airborne, call, leads=leads)
+        if landing.answer is not None and landing.step_id is not None:
+            self._watch_delivery(request, call.caller, landing.step_id)
+        return _landed_response(landing, call, airborne.upstream.miss, leads=leads)
+
+    async def _note_joined(self, airborne: _Airborne, call: Call, *, leads: bool) -> None:
+        """Count a joined call as a saving, and for its run as served."""
+        claimed = airborne.upstream.claimed
+        if leads or claimed is None:
+            return
+        landing = airborne.flight.landing
+        self._store.note_replay(
+            ReplayNote(
+                session=call.caller.session,
+                step_id=claimed.step_id,
+                replayed_ms=now_ms(),
+                mode="joined",
+                saved_microusd=(landing.cost_microusd or 0) if landing else 0,
+                run_id=call.caller.run_id,
+            )
+        )
+        if call.caller.run_id != airborne.call.caller.run_id:
+            await self._services.ladder.record_served(call.caller, claimed.step_id)
+
+    def _stream_response(
+        self, airborne: _Airborne, call: Call, follower: Follower, *, leads: bool
+    ) -> Response:
+        head = airborne.flight.head
+        assert head is not None, "a stream that began has a head"
+        claimed = airborne.upstream.claimed
+        if claimed is not None and call.caller.run_id is not None:
+            step_id = claimed.step_id
+            follower.on_delivered = lambda: self._services.ladder.note_delivered(
+                call.caller, step_id
+            )
+        own = self._stream_marks(airborne, call, leads=leads)
+        return Response(head.status, stream_headers((*head.headers, *own)), follower)
 
     def _stream_marks(
         self, airborne: _Airborne, call: Call, *, leads: bool
@@ -281,6 +350,7 @@ class Pipeline:
             provider=airborne.call.target.provider,
             model=airborne.call.ask.model,
             overhead_s=overhead_s if leads else None,
+            miss=_miss_text(airborne.upstream.miss),
         )
 
 
@@ -302,24 +372,26 @@ class _Patience:
             self._timer = loop.call_later(self._patience_s, self._task.cancel, DESERTED)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Airborne:
     """A call in the air: what was asked, what has arrived, who is at it."""
 
-    call: Call
-    flight: Flight
-    upstream: UpstreamCall
+    upstream: UpstreamCall  # set by who launches it
+
+    def __init__(self, call: Call, flight: Flight) -> None:
+        self.call = call
+        self.flight = flight
+        self.runs_joined: set[str] = set()  # other runs that were given this call
 
 
 def _air_key(call: Call) -> tuple[str, bytes]:
     return call.caller.session, call.identity.exact
 
 
-def _looks(caller: Caller) -> bool:
-    return caller.replay in ("pinned", "exact")
+def _miss_text(miss: Miss | None) -> str | None:
+    return None if miss is None else miss.as_header()
 
 
-def _landed_response(landing: Landing, call: Call, *, leads: bool) -> Response:
+def _landed_response(landing: Landing, call: Call, miss: Miss | None, *, leads: bool) -> Response:
     overhead_s = monotonic_s() - call.started_s - landing.upstream_s
     own = marks(
         session=call.caller.session,
@@ -331,6 +403,7 @@ def _landed_response(landing: Landing, call: Call, *, leads: bool) -> Response:
         cost_microusd=landing.cost_microusd if leads else 0,
         overhead_s=overhead_s if leads else None,
         is_unsaved=landing.is_unsaved,
+        miss=_miss_text(miss),
     )
     if landing.answer is not None:
         return answer_response(
@@ -344,7 +417,3 @@ def _landed_response(landing: Landing, call: Call, *, leads: bool) -> Response:
         return refusal_response(landing.refusal, own)
     assert landing.error is not None, "a landing has an outcome"
     return error_response(call.dialect, landing.error, own)
-
-
-def _no_mask(text: str) -> str:
-    return text

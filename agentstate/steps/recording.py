@@ -22,6 +22,7 @@ from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
 from agentstate.steps.flight import Landing
 from agentstate.steps.forward import Transports, Try
 from agentstate.steps.identify import Caller, last_prompt
+from agentstate.steps.ladder import Ladder, Miss, Sought
 from agentstate.steps.target import Target
 from agentstate.store.base import Store
 from agentstate.wire.message import Headers
@@ -34,6 +35,7 @@ class Services:
     """What a call needs from the house."""
 
     store: Store
+    ladder: Ladder
     transports: Transports
     settings: Settings
     prices: Prices
@@ -57,6 +59,17 @@ class Call:
     record: RequestRecord
     target: Target
 
+    def sought(self) -> Sought:
+        """Return the call as the ladder needs it."""
+        return Sought(
+            dialect=self.dialect,
+            caller=self.caller,
+            identity=self.identity,
+            ask=self.ask,
+            chain=tuple(part.digest for part in self.record.chain),
+            goes_to_mock=self.target.is_mock,
+        )
+
 
 class Recording:
     """The record of one call, from its claim on."""
@@ -72,7 +85,7 @@ class Recording:
         """Return how long ago the request's head came."""
         return int((monotonic_s() - self._call.started_s) * 1000)
 
-    async def claim(self, row: int | None) -> None:
+    async def claim(self, row: int | None, miss: Miss | None) -> None:
         """Write that the call is in flight; `row`: of an earlier try of it, None = a new one.
 
         Raises:
@@ -94,6 +107,7 @@ class Recording:
             created_ms=now_ms(),
             prompt=last_prompt(call.ask.messages),
             is_mock=call.target.is_mock,
+            miss=None if miss is None else miss.as_json(),
             step_id=row,
         )
         try:
@@ -198,6 +212,7 @@ class Recording:
             error=error,
             is_unsaved=answer is not None and not self.is_saved,
             step_number=self.claimed.step_number if self.claimed else None,
+            step_id=self.claimed.step_id if self.claimed else None,
             provider=self._call.target.provider,
             model=(read.model if read else None) or self._call.ask.model,
             attempts=1,

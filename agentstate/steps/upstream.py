@@ -9,16 +9,17 @@ commit (`stream.py`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import UpstreamError
-from agentstate.ground.records import Candidate, Claimed, RecordedAnswer
+from agentstate.ground.records import Claimed, RecordedAnswer
 from agentstate.steps import forward
 from agentstate.steps.flight import Flight, Landing
 from agentstate.steps.forward import Try
+from agentstate.steps.ladder import Miss
 from agentstate.steps.recording import Call, Recording, Services
-from agentstate.steps.replay import choose_exact, reusable_row
 from agentstate.steps.stream import StreamReader
 from agentstate.wire.message import Exchange
 
@@ -28,10 +29,19 @@ DESERTED = "deserted"  # why a flight is cancelled: nobody waits for it any more
 class UpstreamCall:
     """One call on its way. `run` once."""
 
-    def __init__(self, services: Services, call: Call, flight: Flight) -> None:
+    def __init__(
+        self,
+        services: Services,
+        call: Call,
+        flight: Flight,
+        find_elsewhere: Callable[[], object | None],
+    ) -> None:
+        """`find_elsewhere` looks for this call in the air under another run id."""
         self._services = services
         self._call = call
         self._flight = flight
+        self._find_elsewhere = find_elsewhere
+        self.miss: Miss | None = None  # what the call came near to; None = nothing
         self._recording = Recording(services, call)
         self._stream: StreamReader | None = None
 
@@ -51,19 +61,17 @@ class UpstreamCall:
         Raises:
             StoreError: the claim could not be written, and the setting is to refuse.
         """
-        services, call = self._services, self._call
-        candidates = await services.store.find_candidates(
-            call.caller.session, "exact", call.identity.exact
-        )
-        if call.caller.replay in ("pinned", "exact") and choose_exact(
-            candidates, call.caller, {}, goes_to_mock=call.target.is_mock
-        ):
-            return Landing(is_on_record=True)
-
+        services, call, sought = self._services, self._call, self._call.sought()
+        if (hit := await services.ladder.climb(sought)) is not None:
+            return Landing(hit=hit)
+        if (other := self._find_elsewhere()) is not None:
+            return Landing(elsewhere=other)
         transport = services.transports.of(call.target)
         limits = forward.time_limits(services.settings.forward)
         transport.warm(call.target.origin, limits)
-        await self._recording.claim(self._row(candidates))
+        row = await services.ladder.row_to_reuse(sought)
+        self.miss = await services.ladder.explain(sought)
+        await self._recording.claim(row, self.miss)
         attempt = forward.begin(call.target, call.headers)
         exchange: Exchange | None = None
         try:
@@ -88,11 +96,6 @@ class UpstreamCall:
         finally:
             if exchange is not None and not (self._stream and self._stream.keeps_exchange):
                 await exchange.close()
-
-    def _row(self, candidates: tuple[Candidate, ...]) -> int | None:
-        if self._call.caller.replay == "off":
-            return None
-        return reusable_row(candidates, self._call.caller, {})
 
     async def _receive(self, exchange: Exchange, attempt: Try) -> Landing:
         if not 200 <= exchange.status < 300:

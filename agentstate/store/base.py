@@ -5,8 +5,9 @@ a neighbour that shared its commit. Nothing outside this folder knows SQL. `test
 is the proof that any backend must pass.
 
 Durability: `record_answer` returns after the answer is on the disk (fsync). `claim_step`,
-`append_tail`, `record_failure` and `consume` survive a kill of the process; a power cut may take
-back the last of them, never an answer. `note_replay` is written behind, but reads see it at once.
+`append_tail`, `record_failure` and `record_served` survive a kill of the process; a power cut may
+take back the last of them, never an answer. `note_replay` is written behind, but reads see it at
+once.
 
 The sums of a session count every answer that was recorded and not taken back: an answer replaced by
 a refresh was paid for and stays in them. A step shows its last answer.
@@ -36,9 +37,11 @@ from agentstate.ground.records import (
     Checkpoint,
     Claim,
     Claimed,
+    Emitter,
     Query,
     RecordedAnswer,
     ReplayNote,
+    Served,
     SessionPage,
     SessionRow,
     StepPage,
@@ -46,7 +49,7 @@ from agentstate.ground.records import (
     Tail,
 )
 
-Key = Literal["raw", "exact", "pinned", "masked"]
+Key = Literal["raw", "exact", "pinned", "masked", "alias"]
 
 LIST_LIMIT_MAX = 1000  # rows of one page: enough for a screen, little enough to build in one go
 # A trillion tokens, or a million dollars, in one call is an upstream's mistake; sums of a million
@@ -149,19 +152,51 @@ class Store(Protocol):
         """
         ...
 
-    async def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
-        """Write that this run has been served this step, so that it is not served to it again.
+    async def record_served(self, served: Served, session: str, run_id: str) -> None:
+        """Write that a run got a step, so that no other call of it gets that again.
+
+        A claim under a run id writes this by itself. Again: the later call stands.
 
         Raises:
             NotFound: there is no such session or step.
         """
         ...
 
-    async def list_consumed(self, session: str, run_id: str) -> frozenset[int]:
-        """Return the ids of the steps this run has been served or has itself recorded.
+    def note_delivered(self, session: str, run_id: str, step_id: int) -> None:
+        """Note that what a run was served reached its client whole. Written behind; `list_served`
+        sees it at once. Never waits and never fails."""
+        ...
 
-        Recorded: the run made the last claim and an answer is on record.
+    async def list_served(
+        self, session: str, run_id: str, step_ids: tuple[int, ...]
+    ) -> tuple[Served, ...]:
+        """Return which of these steps this run has got, by step id."""
+        ...
+
+    async def record_alias(self, session: str, exact: bytes, step_id: int) -> None:
+        """Write that a request with this fingerprint was answered by a step that is not quite its
+        own: `find_candidates` by "alias" finds it from now on. Survives a kill of the process.
+
+        Raises:
+            NotFound: there is no such session or step.
         """
+        ...
+
+    async def find_emitters(
+        self, session: str, call_ids: tuple[str, ...]
+    ) -> dict[str, tuple[Emitter, ...]]:
+        """Return, per call id, the active steps whose standing answer made a tool call of it."""
+        ...
+
+    async def count_steps_at(self, session: str, step_number: int) -> int:
+        """Return how many active steps with an answer stand at this number."""
+        ...
+
+    async def find_alike(
+        self, session: str, depth: int, step_number: int | None, limit: int
+    ) -> tuple[Candidate, ...]:
+        """Return active steps to compare a request with that was not found: those at
+        `step_number`, or without one those whose request has `depth` messages; latest first."""
         ...
 
     # --- reading ----------------------------------------------------------------------------

@@ -19,9 +19,11 @@ from agentstate.ground.records import (
     Checkpoint,
     Claim,
     Claimed,
+    Emitter,
     Query,
     RecordedAnswer,
     ReplayNote,
+    Served,
     SessionPage,
     SessionRow,
     StepPage,
@@ -86,7 +88,8 @@ class _Session:
     created_ms: int
     updated_ms: int
     steps: list[_Step] = field(default_factory=list)
-    consumed: dict[str, set[int]] = field(default_factory=dict)  # by run id
+    served: dict[str, dict[int, Served]] = field(default_factory=dict)  # by run id, step id
+    aliases: dict[bytes, set[int]] = field(default_factory=dict)  # fingerprint → step ids
     replays: int = 0
     saved_microusd: int = 0
 
@@ -129,9 +132,13 @@ class MemoryStore:
         """See `Store.find_candidates`."""
         self._check_open()
         found = self._sessions.get(session)
-        steps = found.steps if found else []
+        if found is None:
+            return ()
+        if key == "alias":
+            aliases = found.aliases.get(value, set())
+            return tuple(_candidate(step) for step in found.steps if step.step_id in aliases)
         return tuple(
-            _candidate(step) for step in steps if getattr(step.claim.identity, key) == value
+            _candidate(step) for step in found.steps if getattr(step.claim.identity, key) == value
         )
 
     async def read_answer(self, step_id: int) -> RecordedAnswer | None:
@@ -154,6 +161,9 @@ class MemoryStore:
         else:
             step = self._new_step(claim)
         step.session.touch(claim.created_ms)
+        if claim.run_id is not None:
+            served = Served(step.step_id, claim.call_id, claim.created_ms, is_delivered=False)
+            step.session.served.setdefault(claim.run_id, {})[step.step_id] = served
         return Claimed(step.step_id, step.index, step.step_number)
 
     async def record_answer(self, checkpoint: Checkpoint) -> None:
@@ -220,26 +230,81 @@ class MemoryStore:
             session.saved_microusd += clamp(note.saved_microusd)
             session.touch(note.replayed_ms)
 
-    async def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
-        """See `Store.consume`."""
+    async def record_served(self, served: Served, session: str, run_id: str) -> None:
+        """See `Store.record_served`."""
         self._check_open()
-        self._step(step_id)
-        if session not in self._sessions:
-            raise NotFound(f"There is no session {session!r}.")
-        self._sessions[session].consumed.setdefault(run_id, set()).add(step_id)
+        self._step(served.step_id)
+        found = self._session(session)
+        found.served.setdefault(run_id, {})[served.step_id] = replace(served, is_delivered=False)
 
-    async def list_consumed(self, session: str, run_id: str) -> frozenset[int]:
-        """See `Store.list_consumed`."""
+    def note_delivered(self, session: str, run_id: str, step_id: int) -> None:
+        """See `Store.note_delivered`."""
+        served = self._sessions[session].served.get(run_id, {}) if session in self._sessions else {}
+        if step_id in served:
+            served[step_id] = replace(served[step_id], is_delivered=True)
+
+    async def list_served(
+        self, session: str, run_id: str, step_ids: tuple[int, ...]
+    ) -> tuple[Served, ...]:
+        """See `Store.list_served`."""
         self._check_open()
         found = self._sessions.get(session)
-        if found is None:
-            return frozenset()
-        recorded = {
-            step.step_id
-            for step in found.steps
-            if step.claim.run_id == run_id and step.standing() is not None
+        served = {} if found is None else found.served.get(run_id, {})
+        return tuple(served[step_id] for step_id in sorted(set(step_ids)) if step_id in served)
+
+    async def record_alias(self, session: str, exact: bytes, step_id: int) -> None:
+        """See `Store.record_alias`."""
+        self._check_open()
+        self._step(step_id)
+        self._session(session).aliases.setdefault(exact, set()).add(step_id)
+
+    async def find_emitters(
+        self, session: str, call_ids: tuple[str, ...]
+    ) -> dict[str, tuple[Emitter, ...]]:
+        """See `Store.find_emitters`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        steps = [] if found is None else found.steps
+        return {
+            call_id: tuple(
+                Emitter(step.step_id, len(step.claim.request.chain), step.replayed_ms)
+                for step in steps
+                if step.state == "complete" and (answer := step.standing()) is not None
+                if any(call.call_id == call_id for _, call in answer.checkpoint.tool_calls)
+            )
+            for call_id in call_ids
         }
-        return frozenset(found.consumed.get(run_id, set()) | recorded)
+
+    async def count_steps_at(self, session: str, step_number: int) -> int:
+        """See `Store.count_steps_at`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        steps = [] if found is None else found.steps
+        return sum(
+            step.step_number == step_number and step.standing() is not None for step in steps
+        )
+
+    async def find_alike(
+        self, session: str, depth: int, step_number: int | None, limit: int
+    ) -> tuple[Candidate, ...]:
+        """See `Store.find_alike`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        fit = [
+            step
+            for step in ([] if found is None else found.steps)
+            if (
+                len(step.claim.request.chain) == depth
+                if step_number is None
+                else step.step_number == step_number
+            )
+        ]
+        return tuple(_candidate(step) for step in fit[::-1][:limit])
+
+    def _session(self, session: str) -> _Session:
+        if session not in self._sessions:
+            raise NotFound(f"There is no session {session!r}.")
+        return self._sessions[session]
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -401,6 +466,7 @@ def _step_row(step: _Step) -> StepRow:
         response_id=_maybe_readable(checkpoint.response_id) if checkpoint else None,
         finish_reason=_maybe_readable(checkpoint.finish_reason) if checkpoint else None,
         prompt=readable(claim.prompt),
+        miss=claim.miss,
         text=readable(checkpoint.text) if checkpoint else "",
         usage=answer.usage if answer else None,
         usage_estimated=answer.usage_estimated if answer else False,

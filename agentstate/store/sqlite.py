@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,9 +30,11 @@ from agentstate.ground.records import (
     Checkpoint,
     Claim,
     Claimed,
+    Emitter,
     Query,
     RecordedAnswer,
     ReplayNote,
+    Served,
     SessionPage,
     SessionRow,
     StepPage,
@@ -39,6 +42,7 @@ from agentstate.ground.records import (
     Tail,
 )
 from agentstate.store import sqlite_read as read
+from agentstate.store import sqlite_runs as runs
 from agentstate.store.base import Key, clamp
 from agentstate.store.sqlite_file import open_reader, store_error
 from agentstate.store.sqlite_pack import answer_raw, pack
@@ -74,13 +78,19 @@ class SqliteStore:
         self._threads: ThreadPoolExecutor
         self._reading: set[asyncio.Future[Any]] = set()
         self._notes = _Notes(self._writer)
+        # (session, run, step) that are delivered and whose note is on its way to the disk.
+        self._delivering: set[tuple[str, str, int]] = set()
 
     # --- life -------------------------------------------------------------------------------
 
     async def open(self) -> int:
         """See `Store.open`."""
         interrupted_count = await self._writer.open()
-        self._reader = open_reader(self._path)
+        try:
+            self._reader = open_reader(self._path)
+        except StoreError:
+            await self._writer.close(CLOSE_PATIENCE_S)
+            raise
         self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="store-read")
         return interrupted_count
 
@@ -169,13 +179,65 @@ class SqliteStore:
         else:
             self._notes.add(note)
 
-    async def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
-        """See `Store.consume`."""
-        await self._writer.write(lambda recorder: recorder.consume(session, run_id, step_id, at_ms))
+    async def record_served(self, served: Served, session: str, run_id: str) -> None:
+        """See `Store.record_served`."""
+        self._delivering.discard((session, run_id, served.step_id))
+        await self._writer.write(lambda recorder: recorder.record_served(served, session, run_id))
 
-    async def list_consumed(self, session: str, run_id: str) -> frozenset[int]:
-        """See `Store.list_consumed`."""
-        return await self._aside(lambda reader: read.list_consumed(reader, session, run_id))
+    def note_delivered(self, session: str, run_id: str, step_id: int) -> None:
+        """See `Store.note_delivered`."""
+        if self._reader is None:
+            return
+        key = (session, run_id, step_id)
+        self._delivering.add(key)
+        sending = self._writer.start(
+            lambda recorder: recorder.note_delivered(session, run_id, step_id)
+        )
+        sending.add_done_callback(lambda done: self._delivered(key, done))
+
+    async def list_served(
+        self, session: str, run_id: str, step_ids: tuple[int, ...]
+    ) -> tuple[Served, ...]:
+        """See `Store.list_served`."""
+        found = self._here(lambda reader: runs.list_served(reader, session, run_id, step_ids))
+        return tuple(
+            replace(one, is_delivered=True)
+            if (session, run_id, one.step_id) in self._delivering
+            else one
+            for one in found
+        )
+
+    async def record_alias(self, session: str, exact: bytes, step_id: int) -> None:
+        """See `Store.record_alias`."""
+        await self._writer.write(lambda recorder: recorder.record_alias(session, exact, step_id))
+
+    async def find_emitters(
+        self, session: str, call_ids: tuple[str, ...]
+    ) -> dict[str, tuple[Emitter, ...]]:
+        """See `Store.find_emitters`."""
+        noted = dict(self._notes.latest_ms)
+        return await self._aside(
+            lambda reader: runs.find_emitters(reader, session, call_ids, noted)
+        )
+
+    async def count_steps_at(self, session: str, step_number: int) -> int:
+        """See `Store.count_steps_at`."""
+        return await self._aside(lambda reader: runs.count_steps_at(reader, session, step_number))
+
+    async def find_alike(
+        self, session: str, depth: int, step_number: int | None, limit: int
+    ) -> tuple[Candidate, ...]:
+        """See `Store.find_alike`."""
+        noted = dict(self._notes.latest_ms)
+        return await self._aside(
+            lambda reader: runs.find_alike(reader, session, depth, step_number, noted, limit)
+        )
+
+    def _delivered(self, key: tuple[str, str, int], done: asyncio.Future[None]) -> None:
+        self._delivering.discard(key)
+        if not done.cancelled() and (error := done.exception()) is not None:
+            # Without it the next equal call is taken for a retry: the same answer once more.
+            log.warning("a delivery could not be noted: %s", error)
 
     # --- reading ----------------------------------------------------------------------------
 

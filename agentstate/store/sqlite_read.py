@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,13 +48,34 @@ _FIND_CANDIDATES = """
     join step indexed by step_{key} on step.session_id = session.id
     left join run on run.id = step.run_id
     left join answer on answer.id = step.answer_id and answer.taken_back_ms is null
-    where session.name = ?1 and substr(step.{key}, 1, 8) = substr(?2, 1, 8) and step.{key} = ?2
+    where session.name = ? and substr(step.{key}, 1, 8) = ? and step.{key} = ?
       and step.rolled_back_ms is null
     order by step.step_index
-    limit ?3
+    limit ?
     """
 
+
+def select_candidate(rest: str) -> str:
+    """Return a statement with the columns that `read_candidates` reads, and this rest."""
+    return _FIND_CANDIDATES.partition("    from session\n")[0] + rest
+
+
+_FIND_ALIASES = select_candidate(
+    """
+    from session
+    join alias on alias.session_id = session.id
+    join step on step.id = alias.step_id
+    left join run on run.id = step.run_id
+    left join answer on answer.id = step.answer_id and answer.taken_back_ms is null
+    where session.name = ? and substr(alias.exact, 1, 8) = ? and alias.exact = ?
+      and step.rolled_back_ms is null
+    order by step.step_index
+    limit ?
+    """
+)
+
 _CANDIDATES: dict[Key, str] = {
+    "alias": _FIND_ALIASES,
     "raw": _FIND_CANDIDATES.format(key="raw"),
     "exact": _FIND_CANDIDATES.format(key="exact"),
     "pinned": _FIND_CANDIDATES.format(key="pinned"),
@@ -74,7 +95,12 @@ def find_candidates(
 
     `replayed_ms` says, by step id, what is not in the file yet.
     """
-    rows = connection.execute(_CANDIDATES[key], (session, value, limit))
+    rows = connection.execute(_CANDIDATES[key], (session, value[:8], value, limit))
+    return read_candidates(rows, replayed_ms)
+
+
+def read_candidates(rows: Iterable[Any], replayed_ms: Mapping[int, int]) -> tuple[Candidate, ...]:
+    """Read rows that begin with the columns of `select_candidate`."""
     return tuple(
         Candidate(
             step_id=row[0],
@@ -102,11 +128,11 @@ def find_candidates(
 # The content of a large answer is left where it is, so that it can be read by another thread.
 _FIND_ANSWER = """
     select answer.id, answer.status, answer.form, answer.is_sealed, answer.pace_size, answer.size,
-      case when answer.size <= ?2 then answer.pace end,
-      case when answer.size <= ?2 then answer.content end
+      case when answer.size <= ? then answer.pace end,
+      case when answer.size <= ? then answer.content end
     from step
     join answer on answer.id = step.answer_id and answer.taken_back_ms is null
-    where step.id = ?1
+    where step.id = ?
     """
 
 _LIST_TAILS = """
@@ -138,7 +164,7 @@ def read_answer(
 
 
 def _read_answer(connection: Connection, step_id: int, bytes_max: int) -> RecordedAnswer | None:
-    row = connection.execute(_FIND_ANSWER, (step_id, bytes_max)).fetchone()
+    row = connection.execute(_FIND_ANSWER, (bytes_max, bytes_max, step_id)).fetchone()
     if row is None:
         return None
     answer_id, status, form, is_sealed, pace_size, size, pace, content = row
@@ -157,27 +183,6 @@ def _read_answer(connection: Connection, step_id: int, bytes_max: int) -> Record
     )
 
 
-_LIST_CONSUMED = """
-    select consumed.step_id
-    from consumed
-    join run on run.id = consumed.run_id
-    join session on session.id = run.session_id
-    where session.name = ?1 and run.name = ?2
-    union
-    select step.id
-    from step
-    join run on run.id = step.run_id
-    join session on session.id = run.session_id
-    join answer on answer.id = step.answer_id and answer.taken_back_ms is null
-    where session.name = ?1 and run.name = ?2
-    """
-
-
-def list_consumed(connection: Connection, session: str, run_id: str) -> frozenset[int]:
-    """See `Store.list_consumed`."""
-    return frozenset(row[0] for row in connection.execute(_LIST_CONSUMED, (session, run_id)))
-
-
 # --- sessions -------------------------------------------------------------------------------------
 
 _SESSION_COLUMNS = """
@@ -191,11 +196,11 @@ _READ_SESSION = _SESSION_COLUMNS + "where name = ?"
 _LIST_SESSIONS = (
     _SESSION_COLUMNS
     + """
-    where (?1 is null or name like ?1 escape '\\')
-      and (?2 is null or status = ?2)
-      and (updated_ms, id) {after} (?3, ?4)
+    where (:search is null or name like :search escape '\\')
+      and (:status is null or status = :status)
+      and (updated_ms, id) {after} (:updated_ms, :id)
     order by updated_ms {order}, id {order}
-    limit ?5
+    limit :limit
     """
 )
 
@@ -215,7 +220,13 @@ def list_sessions(connection: Connection, query: Query) -> SessionPage:
     place = read_cursor(query.after, 2) or _before_first(query)
     statement = _NEWEST_SESSIONS if query.newest_first else _OLDEST_SESSIONS
     search = None if query.search is None else f"%{_escape_like(readable(query.search))}%"
-    values = (search, query.status, place[0], place[-1], limit + 1)
+    values = {
+        "search": search,
+        "status": query.status,
+        "updated_ms": place[0],
+        "id": place[-1],
+        "limit": limit + 1,
+    }
     rows = connection.execute(statement, values).fetchall()
     cursor = make_cursor(rows[limit - 1][4], rows[limit - 1][0]) if len(rows) > limit else None
     return SessionPage(tuple(map(_session_row, rows[:limit])), cursor)
@@ -247,7 +258,7 @@ _STEP_COLUMNS = """
       step.replays, step.replayed_ms, step.saved_microusd, attempt.error_code, attempt.error,
       step.is_mock, step.rolled_back_ms, answer.text_offset, answer.text_length,
       case when answer.text_offset is not null then answer.size end,
-      case when answer.text_offset is not null then answer.content end
+      case when answer.text_offset is not null then answer.content end, step.miss
     from step
     join session on session.id = step.session_id
     join prompt on prompt.id = step.prompt_id
@@ -264,11 +275,11 @@ _FIND_STEP = _STEP_COLUMNS + "where session.name = ? and step.step_index = ?"
 _LIST_STEPS = (
     _STEP_COLUMNS
     + """
-    where step.session_id = (select id from session where name = ?1)
-      and (?2 is null or step.state = ?2)
-      and step.step_index {after} ?3
+    where step.session_id = (select id from session where name = :session)
+      and (:state is null or step.state = :state)
+      and step.step_index {after} :place
     order by step.step_index {order}
-    limit ?4
+    limit :limit
     """
 )
 
@@ -293,7 +304,8 @@ def list_steps(connection: Connection, query: Query) -> StepPage:
     session, limit = check_session(query), check_limit(query)
     (place,) = read_cursor(query.after, 1) or _before_first(query)
     statement = _NEWEST_STEPS if query.newest_first else _OLDEST_STEPS
-    rows = connection.execute(statement, (session, query.state, place, limit + 1)).fetchall()
+    values = {"session": session, "state": query.state, "place": place, "limit": limit + 1}
+    rows = connection.execute(statement, values).fetchall()
     cursor = make_cursor(rows[limit - 1][2]) if len(rows) > limit else None
     return StepPage(tuple(map(_step_row, rows[:limit])), cursor)
 
@@ -388,7 +400,7 @@ def _step_row(row: tuple[Any, ...]) -> StepRow:
         response_id=row[12],
         finish_reason=row[13],
         prompt=row[14],
-        text=row[15] if row[34] is None else _quoted(row[34:]),
+        text=row[15] if row[34] is None else _quoted(row[34:38]),
         usage=None if row[16] is None else Usage(*row[16:21]),
         usage_estimated=bool(row[21]),
         cost_microusd=row[22],
@@ -403,4 +415,5 @@ def _step_row(row: tuple[Any, ...]) -> StepRow:
         error=row[31],
         is_mock=bool(row[32]),
         rolled_back_ms=row[33],
+        miss=None if row[38] is None else json.loads(row[38]),
     )

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agentstate.ground.canonical import encode
 from agentstate.ground.chat import ToolCall, Usage
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.records import (
@@ -22,6 +23,7 @@ from agentstate.ground.records import (
     Checkpoint,
     Claim,
     Claimed,
+    Served,
     Tail,
 )
 from agentstate.store.base import clamp, clamp_usage, readable
@@ -72,9 +74,9 @@ class Recorder:
         insert into step (
           session_id, step_index, step_number, state, run_id, call_id, occurrence, dialect, path,
           model, streams, is_mock, raw, exact, pinned, masked, envelope_id, node_id, created_ms,
-          prompt_id
+          prompt_id, miss
         )
-        values (?, ?, ?, 'in_flight', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        values (?, ?, ?, 'in_flight', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
     _COUNT_STEP = """
@@ -125,6 +127,7 @@ class Recorder:
             node_id,
             claim.created_ms,
             prompt_id,
+            None if claim.miss is None else encode(claim.miss).decode("ascii"),
         )
         if claim.step_id is not None:
             return self._claim_again(claim, claim.step_id, session_id, columns)
@@ -133,6 +136,7 @@ class Recorder:
         step_id = self._insert(self._ADD_STEP, (session_id, index, number, *columns))
         counted = (max(highest, number), prompt_id, claim.created_ms, session_id)
         self._execute(self._COUNT_STEP, counted)
+        self._serve(claim, columns[0], step_id)
         return Claimed(step_id, index, number)
 
     _CLAIM_AGAIN = """
@@ -141,7 +145,7 @@ class Recorder:
           state = 'in_flight', is_claim_answered = 0,
           run_id = ?, call_id = ?, occurrence = ?, dialect = ?, path = ?, model = ?, streams = ?,
           is_mock = ?, raw = ?, exact = ?, pinned = ?, masked = ?, envelope_id = ?, node_id = ?,
-          created_ms = ?, prompt_id = ?
+          created_ms = ?, prompt_id = ?, miss = ?
         where id = ? and session_id = ?
         """
 
@@ -159,9 +163,14 @@ class Recorder:
         done = self._execute(self._CLAIM_AGAIN, (*columns, step_id, session_id))
         if done.rowcount == 0:
             raise NotFound(f"Step {step_id} is no step of session {shorten(claim.session)!r}.")
-        self._execute(self._TOUCH_SESSION, (columns[-1], claim.created_ms, session_id))
+        self._execute(self._TOUCH_SESSION, (columns[-2], claim.created_ms, session_id))
+        self._serve(claim, columns[0], step_id)
         index, number = self._execute(self._READ_PLACE, (step_id,)).fetchone()
         return Claimed(step_id, index, number)
+
+    def _serve(self, claim: Claim, run_row: object, step_id: int) -> None:
+        if run_row is not None:
+            self._execute(self._ADD_SERVED, (run_row, step_id, claim.call_id, claim.created_ms))
 
     _FIND_RUN = "select id from run where session_id = ? and name = ?"
 
@@ -241,8 +250,7 @@ class Recorder:
     _ADD_TAIL = """
         insert into answer_tail (answer_id, position, pace, size, content)
         values (
-          ?1, (select coalesce(max(position) + 1, 0) from answer_tail where answer_id = ?1),
-          ?2, ?3, ?4
+          ?, (select coalesce(max(position) + 1, 0) from answer_tail where answer_id = ?), ?, ?, ?
         )
         """
 
@@ -263,7 +271,8 @@ class Recorder:
             raise NotFound(f"Step {tail.step_id} has no answer to append to.")
         answer_id, *before = row
         if tail.content or tail.pace:
-            self._execute(self._ADD_TAIL, (answer_id, tail.pace, *pack(tail.content)))
+            place = (answer_id, answer_id, tail.pace)
+            self._execute(self._ADD_TAIL, (*place, *pack(tail.content)))
         if tail.seals:
             self._execute(self._SEAL_ANSWER, (answer_id,))
         if tail.usage is not None:
@@ -387,21 +396,53 @@ class Recorder:
 
     _STEP_EXISTS = "select exists (select * from step where id = ?)"
 
-    _CONSUME = """
-        insert into consumed (run_id, step_id, at_ms)
+    _ADD_SERVED = """
+        insert into served (run_id, step_id, call_id, at_ms)
+        values (?, ?, ?, ?)
+        on conflict do update
+        set call_id = excluded.call_id, at_ms = excluded.at_ms, is_delivered = 0
+        """
+
+    def record_served(self, served: Served, session: str, run_id: str) -> None:
+        """Write that a run was served a step; see `Store.record_served`."""
+        session_id = self._session_and_step(session, served.step_id)
+        row = (self._run(session_id, run_id), served.step_id, served.call_id, served.at_ms)
+        self._execute(self._ADD_SERVED, row)
+
+    _DELIVER = """
+        update served
+        set is_delivered = 1
+        where step_id = ? and run_id = (
+          select run.id
+          from session
+          join run on run.session_id = session.id
+          where session.name = ? and run.name = ?
+        )
+        """
+
+    def note_delivered(self, session: str, run_id: str, step_id: int) -> None:
+        """Write that it arrived; what is gone is passed over."""
+        self._execute(self._DELIVER, (step_id, session, run_id))
+
+    _ADD_ALIAS = """
+        insert into alias (session_id, exact, step_id)
         values (?, ?, ?)
         on conflict do nothing
         """
 
-    def consume(self, session: str, run_id: str, step_id: int, at_ms: int) -> None:
-        """Write that a run was served a step; see `Store.consume`."""
+    def record_alias(self, session: str, exact: bytes, step_id: int) -> None:
+        """Write an alias; see `Store.record_alias`."""
+        session_id = self._session_and_step(session, step_id)
+        self._execute(self._ADD_ALIAS, (session_id, exact, step_id))
+
+    def _session_and_step(self, session: str, step_id: int) -> int:
         row = self._execute(self._FIND_SESSION, (session,)).fetchone()
         if row is None:
-            raise NotFound(f"There is no session {session!r}.")
+            raise NotFound(f"There is no session {shorten(session)!r}.")
         (exists,) = self._execute(self._STEP_EXISTS, (step_id,)).fetchone()
         if not exists:
             raise NotFound(f"There is no step with the id {step_id}.")
-        self._execute(self._CONSUME, (self._run(row[0], run_id), step_id, at_ms))
+        return int(row[0])
 
     # --- the disk ---------------------------------------------------------------------------
 
@@ -424,8 +465,8 @@ class Recorder:
           first_byte_ms, dropped, excerpt
         )
         values (
-          ?1, (select coalesce(max(position) + 1, 0) from attempt where step_id = ?1),
-          ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11
+          ?, (select coalesce(max(position) + 1, 0) from attempt where step_id = ?),
+          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
         )
         """
 
@@ -433,6 +474,7 @@ class Recorder:
         for attempt in attempts:
             dropped = [readable(name) for name in attempt.dropped]
             columns = (
+                step_id,
                 step_id,
                 readable(attempt.provider),
                 readable(attempt.model),

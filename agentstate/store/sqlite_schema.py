@@ -138,7 +138,10 @@ MIGRATIONS = (
           replayed_ms integer,
           saved_microusd integer not null default 0,
           rolled_back_ms integer,
-          prompt_id integer not null references prompt
+          prompt_id integer not null references prompt,
+          -- Why the call went upstream although it looked like a recorded one, as JSON; null = it
+          -- did not.
+          miss text
         );
         create unique index step_index on step (session_id, step_index);
         -- Eight bytes of a key find its steps; the whole key is compared in the row.
@@ -147,7 +150,6 @@ MIGRATIONS = (
         create index step_pinned on step (session_id, substr(pinned, 1, 8));
         create index step_masked on step (session_id, substr(masked, 1, 8));
         create index step_node on step (node_id) where node_id is not null;
-        create index step_run on step (run_id) where run_id is not null;
         -- Finds the claims of a dead process at once, however long the record.
         create index step_in_flight on step (id) where state = 'in_flight';
 
@@ -226,12 +228,25 @@ MIGRATIONS = (
         ) without rowid;
         create index tool_call_id on tool_call (session_id, call_id) where call_id is not null;
 
-        create table consumed (
+        -- What each run got, as a replay or by recording it: no step answers a run twice.
+        create table served (
           run_id integer not null references run,
           step_id integer not null references step,
+          call_id text,
           at_ms integer not null,
+          is_delivered integer not null default 0,
           primary key (run_id, step_id)
         ) without rowid;
+        create index served_step on served (step_id);
+
+        -- A request that a step answered though it was not quite its own: it is from now on.
+        create table alias (
+          session_id integer not null references session,
+          exact blob not null,
+          step_id integer not null references step,
+          primary key (session_id, exact, step_id)
+        ) without rowid;
+        create index alias_step on alias (step_id);
         """,
     ),
 )

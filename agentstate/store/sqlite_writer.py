@@ -65,7 +65,7 @@ class GroupWriter:
     def __init__(self, path: Path, *, syncs_answers: bool) -> None:
         self._path = path
         self._syncs_answers = syncs_answers
-        self._queue: queue.SimpleQueue[_Write] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Write]
         self._waiting_count = 0  # writes handed over and not yet answered
         self._blocked: deque[asyncio.Future[None]] = deque()  # callers that wait for room
         self._loop: asyncio.AbstractEventLoop
@@ -80,6 +80,9 @@ class GroupWriter:
         """
         assert not self._is_open, "opened twice"
         self._loop = asyncio.get_running_loop()
+        # A new one: after an opening that was cancelled the old one may hold its end.
+        self._queue = queue.SimpleQueue()
+        self._waiting_count = 0
         first = self._hand_over(Recorder.mark_interrupted, is_durable=False)
         _WriterThread(self._path, self._queue, self._wake).start()
         try:
@@ -250,8 +253,10 @@ class _WriterThread(threading.Thread):
         # write as well, and there somebody is told.
         with suppress(sqlite3.Error):
             self._connection.execute("pragma busy_timeout = 0")
-            self._connection.execute("pragma wal_checkpoint(truncate)")
-        self._connection.execute(f"pragma busy_timeout = {int(BUSY_S * 1000)}")
+            try:
+                self._connection.execute("pragma wal_checkpoint(truncate)")
+            finally:
+                self._connection.execute(f"pragma busy_timeout = {int(BUSY_S * 1000)}")
 
     def _commit(self, group: list[_Write]) -> None:
         """Write a group; afterwards each of its writes has a result or an error."""
@@ -308,7 +313,9 @@ class _WriterThread(threading.Thread):
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:
-            self._connection.execute("rollback")
+            # Where it fails the connection cannot begin either, and that is told to the callers.
+            with suppress(sqlite3.Error):
+                self._connection.execute("rollback")
 
     def _fail(self, group: list[_Write], error: Exception) -> None:
         """Give each write that has no error yet this one, each its own copy where it can be."""

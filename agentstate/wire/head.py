@@ -12,7 +12,7 @@ import math
 
 import h11
 
-from agentstate.ground.errors import ConnectFailed, UpstreamProtocol, shorten
+from agentstate.ground.errors import ConnectFailed, MethodNotAllowed, UpstreamProtocol, shorten
 from agentstate.wire.coding import CODINGS
 from agentstate.wire.message import HOP_BY_HOP, Headers, Origin, OutCall, Pair
 from agentstate.wire.pool import Proxy
@@ -29,7 +29,10 @@ def request_head(call: OutCall, host: str, proxy: Proxy | None) -> h11.Request:
 
     Raises:
         UpstreamProtocol: a header that HTTP cannot carry.
+        MethodNotAllowed: CONNECT, after which the connection would no longer speak HTTP.
     """
+    if call.method == "CONNECT":
+        raise MethodNotAllowed("CONNECT cannot be forwarded; set the proxy in the environment.")
     headers = [pair for pair in call.headers if pair[0].lower() not in _MADE_HERE]
     headers.insert(0, (b"Host", host.encode("ascii")))
     target = call.target

@@ -94,6 +94,10 @@ class Request(Protocol):
         """Return when the client has closed its connection; else wait."""
         ...
 
+    def is_gone(self) -> bool:
+        """Say whether the client has closed its connection."""
+        ...
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Call `callback` once when the client closes its connection; at once if it has.
 

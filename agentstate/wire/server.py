@@ -803,6 +803,10 @@ class ClientRequest:
             if callback in self._callbacks:
                 self._callbacks.remove(callback)
 
+    def is_gone(self) -> bool:
+        """See `Request.is_gone`."""
+        return self._is_gone
+
     def on_gone(self, callback: Callable[[], None]) -> None:
         """See `Request.on_gone`."""
         if self._is_gone:

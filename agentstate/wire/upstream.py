@@ -17,6 +17,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import h11
 
@@ -82,7 +83,9 @@ class Connection(asyncio.Protocol):
             transport.abort()
             return
         sock = transport.get_extra_info("socket")
-        if sock is not None:
+        if sock is None:
+            return
+        with suppress(OSError):  # macOS: the peer has gone already, as the next read will tell
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for name, value in KEEP_ALIVE:
                 if hasattr(socket, name):

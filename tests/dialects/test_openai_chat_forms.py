@@ -217,6 +217,26 @@ def test_numbers_keep_their_text(text: str) -> None:
     assert text.encode() in body_from_events(SSEDecoder().feed(events))
 
 
+def test_logprobs_of_a_refusal_go_with_it() -> None:
+    logprobs = {"content": None, "refusal": []}
+    message = chat_message(refusal="No.")
+
+    chunks = chunks_of(
+        chat_body({"message": message, "finish_reason": "stop", "logprobs": logprobs})
+    )
+
+    assert ["logprobs" in chunk["choices"][0] for chunk in chunks] == [False, True, False]
+
+
+def test_a_choice_without_index_gets_its_place() -> None:
+    choice = {"index": None, "message": {"role": None, "content": "a"}, "finish_reason": "stop"}
+
+    chunks = chunks_of(chat_body({**choice, "index": 5}, choice))
+
+    assert [chunk["choices"][0]["index"] for chunk in chunks] == [5, 5, 1, 1, 5, 1]
+    assert {chunk["choices"][0]["delta"].get("role") for chunk in chunks} == {"assistant", None}
+
+
 def test_nan_becomes_null() -> None:
     raw = chat_body({"message": chat_message(content="a", x=7777), "finish_reason": "stop"})
 
@@ -348,6 +368,29 @@ def test_a_legacy_call_is_put_together() -> None:
 
     assert message["function_call"] == {"name": "f", "arguments": '{"a":1}'}
     assert "tool_calls" not in message
+
+
+def test_what_is_no_call_is_left_out() -> None:
+    message = merge_message({"tool_calls": ["odd", None], "function_call": "odd"}, {"role": 7},
+                            {"tool_calls": "odd", "function_call": {}})  # fmt: skip
+
+    assert message == {"role": "assistant", "content": None, "refusal": None}
+
+
+def test_a_finish_reason_stays() -> None:
+    made = merge(chat_chunk({"content": "a"}, "length"), chat_chunk({}), chat_chunk({}, ""))
+
+    assert made["choices"][0]["finish_reason"] == "length"
+
+
+def test_choices_without_index_are_told_apart_by_their_place() -> None:
+    made = merge(
+        b'data: {"choices":[{"delta":{"content":"a"}},null,{"delta":{"content":"b"}}]}\n\n'
+    )
+
+    assert [(each["index"], each["message"]["content"]) for each in made["choices"]] == [
+        (0, "a"), (2, "b"),
+    ]  # fmt: skip
 
 
 def test_a_refusal_is_no_text() -> None:

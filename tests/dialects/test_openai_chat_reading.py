@@ -193,6 +193,7 @@ def test_a_finished_answer_needs_done_or_a_clean_end() -> None:
     cut, done = ChatAssembler(), ChatAssembler()
     for assembler in (cut, done):
         assembler.feed(chunk({"content": "a"}, "stop"))
+    assert cut.snapshot().is_complete
     done.feed(frame(DONE))
 
     assert cut.finish(clean_end=False).fault == "the stream was cut before its end"
@@ -336,6 +337,13 @@ def test_reasoning_content_goes_before_reasoning() -> None:
     assert read_first({"reasoning": "b"}, {"reasoning": "c"}).reasoning == "bc"
 
 
+@pytest.mark.parametrize("key", ["refusal", "reasoning_content", "reasoning", "content"])
+def test_a_text_that_is_none_is_no_text(key: str) -> None:
+    choice = read_first({key: {"text": "a"}}, {key: 7}, {key: True})
+
+    assert (choice.text, choice.refusal, choice.reasoning) == ("", None, None)
+
+
 def test_a_split_surrogate_pair_is_one_character_and_a_lone_half_stays() -> None:
     cut = [
         frame(b'{"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}'),
@@ -399,7 +407,11 @@ def test_odd_ids_are_none(value: Any) -> None:
 
 
 def test_the_service_tier_is_kept_for_display() -> None:
-    answer, _ = read(chunk({"content": "a"}, "stop", service_tier="flex"), chunk(service_tier=None))
+    answer, _ = read(
+        chunk({"content": "a"}, "stop", service_tier="flex"),
+        chunk(service_tier=None),
+        chunk(service_tier=7),
+    )
 
     assert answer.extra == {"service_tier": "flex"}
 
@@ -416,10 +428,11 @@ def test_the_last_usage_counts_and_never_the_sum() -> None:
         chunk({"content": "ok"}, "stop", usage=usage),
         frame({"choices": [], "usage": usage}),
         frame({"choices": [], "usage": None}),
+        frame({"choices": [], "usage": {}}),
     )
 
     assert answer.usage == Usage(5, 2)
-    assert marks == [Mark.PREFACE, Mark.PREFACE, Mark.COMPLETING, Mark.TAIL, Mark.TAIL]
+    assert marks == [Mark.PREFACE, Mark.PREFACE, Mark.COMPLETING, Mark.TAIL, Mark.TAIL, Mark.TAIL]
 
 
 @pytest.mark.parametrize(

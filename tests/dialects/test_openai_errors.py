@@ -73,6 +73,14 @@ def test_an_error_event_is_one_frame_without_done() -> None:
          ErrorFacts("m", "BadRequestError", None, 400)),
         ({"error": {"message": "m", "code": "429"}}, ErrorFacts("m", None, None, 429)),
         ({"error": {"message": "m", "code": 1301}}, ErrorFacts("m")),
+        ({"error": {"message": "m", "code": "1301"}}, ErrorFacts("m")),
+        ({"error": {"message": "m", "code": 399}}, ErrorFacts("m")),
+        ({"error": {"message": "m", "code": 599}}, ErrorFacts("m", None, None, 599)),
+        ({"error": {"message": "m", "code": 600}}, ErrorFacts("m")),
+        ({"error": {"message": "m", "type": "server_error", "code": "odd"}},
+         ErrorFacts("m", "server_error", "odd", 500)),
+        ({"error": {"message": "m", "type": "invalid_request_error", "code": "model_not_found"}},
+         ErrorFacts("m", "invalid_request_error", "model_not_found", 404)),
         ({"error": {"message": "m", "type": "server_error", "code": None}},
          ErrorFacts("m", "server_error", None, 500)),
         ({"error": {"code": 429, "message": "m", "status": "RESOURCE_EXHAUSTED"}},
@@ -91,6 +99,19 @@ def test_an_error_event_is_one_frame_without_done() -> None:
 )  # fmt: skip
 def test_an_upstream_error_is_read(value: Any, facts: ErrorFacts) -> None:
     assert read(value) == facts
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("invalid_request_error", 400), ("authentication_error", 401), ("invalid_api_key", 401),
+     ("permission_error", 403), ("not_found_error", 404), ("rate_limit_error", 429),
+     ("rate_limit_exceeded", 429), ("insufficient_quota", 429), ("server_error", 500),
+     ("other", None)],
+)  # fmt: skip
+def test_a_known_class_means_a_status(kind: str, status: int | None) -> None:
+    facts = read({"error": {"message": "m", "type": kind}})
+
+    assert facts == ErrorFacts("m", kind, None, status)
 
 
 @pytest.mark.parametrize("value", [None, 1, "x", [], [1], {}, {"detail": [1]}, {"choices": []}])
@@ -184,6 +205,23 @@ def test_a_body_no_client_can_read_is_replaced(
     assert f"answered HTTP {status} with {what}," in mended["error"]["message"]
     assert mended["error"]["type"] == kind
     assert mended["error"]["code"] == "upstream_refused"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(399, "server_error"), (400, "invalid_request_error"), (499, "invalid_request_error"),
+     (500, "server_error")],
+)  # fmt: skip
+def test_whose_fault_it_was_is_told_by_the_status(status: int, kind: str) -> None:
+    for body in (b"", b'[{"error":{"message":"m"}}]'):
+        mended = json.loads(openai_errors.mend_error_body(status, body) or b"")
+        assert mended["error"]["type"] == kind
+
+
+def test_an_error_in_a_list_without_words_is_replaced() -> None:
+    mended = json.loads(openai_errors.mend_error_body(503, b'[{"error":{"code":503}}]') or b"")
+
+    assert "HTTP 503" in mended["error"]["message"]
 
 
 def test_an_error_in_a_list_keeps_its_words() -> None:

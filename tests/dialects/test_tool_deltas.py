@@ -131,6 +131,27 @@ STREAMS: dict[str, tuple[list[dict[str, Any]], list[tuple[str | None, str, str]]
         [piece("", index=0, id="f", name="f"), piece("", index=1, id="f", name="f")],
         [("f", "f", ""), ("f", "f", "")],
     ),
+    "the id after some of the arguments": (
+        [piece("{", index=0, name="f"), piece("}", index=0, id="c1")],
+        [("c1", "f", "{}")],
+    ),
+    "the id with the name again": (
+        [piece("", index=0, name="f"), piece("{}", index=0, id="c1", name="f")],
+        [("c1", "f", "{}")],
+    ),
+    "no id, the name last, at the second index": (
+        [piece("{}", index=0, id="c1", name="f"), piece("{", index=1), piece("}",
+         index=1, name="g")],
+        [("c1", "f", "{}"), (None, "g", "{}")],
+    ),
+    "no index, no id, the name last": (
+        [piece("{"), piece("}", name="f")],
+        [(None, "f", "{}")],
+    ),
+    "no index, no id, the name again with the arguments": (
+        [piece("", name="f"), piece("{}", name="f")],
+        [(None, "f", "{}")],
+    ),
     "a call without id, then one with": (
         [piece(OSLO, index=0, name="f"), piece("{}", index=0, id="c2", name="g")],
         [(None, "f", OSLO), ("c2", "g", "{}")],

@@ -19,6 +19,8 @@ TABLE = Prices(
         ("gemini", "flash"): ModelPrice(300_000, 2_500_000, context_tokens=1_048_576),
         ("gemini", "free-or-per-second"): ModelPrice(0, 0, context_tokens=8),
         ("tiny", "half"): ModelPrice(500_000, 499_999),
+        ("tiny", "input only"): ModelPrice(1_000_000, 0),
+        ("tiny", "output only"): ModelPrice(0, 1_000_000),
     }
 )
 
@@ -46,6 +48,11 @@ def test_each_kind_of_token_has_its_price(usage: Usage, cost: int) -> None:
 )  # fmt: skip
 def test_half_a_microdollar_is_rounded_up_once(usage: Usage, cost: int) -> None:
     assert TABLE.cost_microusd("tiny", "half", usage) == cost
+
+
+def test_one_side_may_cost_nothing() -> None:
+    assert TABLE.cost_microusd("tiny", "input only", Usage(3, 5)) == 3
+    assert TABLE.cost_microusd("tiny", "output only", Usage(3, 5)) == 5
 
 
 def test_cached_input_without_a_listed_price_is_not_known() -> None:

@@ -29,6 +29,7 @@ from agentstate.ground.records import (
     RecordedAnswer,
     ReplayNote,
     RequestRecord,
+    Served,
     StepRow,
     Tail,
 )
@@ -180,7 +181,10 @@ class StoreContract:
             assert await store.read_answer(1) is None
             assert await store.read_request(1) is None
             assert await store.list_attempts(1) == ()
-            assert await store.list_consumed("s", "r") == frozenset()
+            assert await store.list_served("s", "r", (1,)) == ()
+            assert await store.find_emitters("s", ("c",)) == {"c": ()}
+            assert await store.find_alike("s", 1, None, 5) == ()
+            assert await store.count_steps_at("s", 0) == 0
             assert await store.find_candidates("s", "raw", b"") == ()
             totals = await store.read_totals()
             assert {totals[name] for name in totals if name != "bytes_on_disk"} == {0}
@@ -252,8 +256,12 @@ class StoreContract:
                 store.record_answer(checkpoint_of(1)),
                 store.append_tail(tail_of(1)),
                 store.record_failure(1, (), failed_ms=START_MS),
-                store.consume("s", "r", 1, START_MS),
-                store.list_consumed("s", "r"),
+                store.record_served(Served(1, None, START_MS, False), "s", "r"),
+                store.list_served("s", "r", (1,)),
+                store.record_alias("s", b"e", 1),
+                store.find_emitters("s", ("c",)),
+                store.count_steps_at("s", 0),
+                store.find_alike("s", 1, None, 5),
                 store.find_candidates("s", "raw", b""),
                 store.read_answer(1),
                 store.list_sessions(Query()),
@@ -947,40 +955,139 @@ class StoreContract:
 
         run(make_store, scenario)
 
-    # --- consumed ---------------------------------------------------------------------------
+    # --- what a run was served --------------------------------------------------------------
 
-    def test_a_run_has_what_it_was_served_and_what_it_recorded(self, make_store: MakeStore) -> None:
+    def test_a_run_has_what_it_was_served_and_what_it_claimed(self, make_store: MakeStore) -> None:
         async def scenario(store: Store) -> None:
-            served = await answered(store, "served", run_id="r0")
-            own = await answered(store, "own", run_id="r1")
-            await store.claim_step(claim_of("in flight", run_id="r1"))
+            old = await answered(store, "old", run_id="r0")
+            own = await answered(store, "own", run_id="r1", call_id="c7")
             await answered(store, "elsewhere", session="other", run_id="r1")
+            steps = (old.step_id, own.step_id, 99)
 
-            await store.consume("s", "r1", served.step_id, START_MS)
-            await store.consume("s", "r1", served.step_id, START_MS + 1)
+            await store.record_served(Served(old.step_id, "c8", START_MS + 9, False), "s", "r1")
 
-            assert await store.list_consumed("s", "r1") == {served.step_id, own.step_id}
-            assert await store.list_consumed("s", "r0") == {served.step_id}
-            assert await store.list_consumed("s", "r2") == frozenset()
+            [first, second] = await store.list_served("s", "r1", steps)
+            assert first == Served(old.step_id, "c8", START_MS + 9, False)
+            assert (second.step_id, second.call_id) == (own.step_id, "c7")
+            assert [one.step_id for one in await store.list_served("s", "r0", steps)] == [
+                old.step_id
+            ]
+            assert await store.list_served("s", "r2", steps) == ()
+            assert await store.list_served("s", "r1", ()) == ()
 
         run(make_store, scenario)
 
-    def test_a_taken_back_answer_was_not_recorded(self, make_store: MakeStore) -> None:
+    def test_a_delivery_is_seen_at_once_and_a_new_serving_undoes_it(
+        self, make_store: MakeStore
+    ) -> None:
         async def scenario(store: Store) -> None:
-            claimed = await answered(store, run_id="r")
+            step = await answered(store, run_id="r")
 
-            await store.record_failure(claimed.step_id, (), failed_ms=START_MS)
+            async def is_delivered() -> bool:
+                [one] = await store.list_served("s", "r", (step.step_id,))
+                return one.is_delivered
 
-            assert await store.list_consumed("s", "r") == frozenset()
+            assert not await is_delivered()
+            store.note_delivered("s", "r", step.step_id)
+            assert await is_delivered()
+            await store.record_served(Served(step.step_id, None, START_MS, False), "s", "r")
+            assert not await is_delivered()
+            store.note_delivered("s", "gone", 99)
 
         run(make_store, scenario)
 
-    def test_only_what_is_there_can_be_consumed(self, make_store: MakeStore) -> None:
+    def test_only_what_is_there_can_be_served_or_named_again(self, make_store: MakeStore) -> None:
         async def scenario(store: Store) -> None:
             claimed = await answered(store)
             for session, step_id in (("s", 99), ("gone", claimed.step_id)):
                 with pytest.raises(NotFound):
-                    await store.consume(session, "r", step_id, START_MS)
+                    await store.record_served(Served(step_id, None, START_MS, False), session, "r")
+                with pytest.raises(NotFound):
+                    await store.record_alias(session, b"e", step_id)
+
+        run(make_store, scenario)
+
+    def test_an_alias_finds_the_step_that_answered_in_its_own_session(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            step = await answered(store)
+            other = await answered(store, "b")
+            for _ in range(2):
+                await store.record_alias("s", b"x" * 32, other.step_id)
+            await store.record_alias("s", b"x" * 32, step.step_id)
+
+            found = await store.find_candidates("s", "alias", b"x" * 32)
+            assert [one.step_id for one in found] == [step.step_id, other.step_id]
+            assert await store.find_candidates("other", "alias", b"x" * 32) == ()
+            assert await store.find_candidates("s", "alias", b"y" * 32) == ()
+
+        run(make_store, scenario)
+
+    def test_the_steps_that_made_a_tool_call_are_found_by_its_id(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            call = (0, ToolCall(0, "call_0", "f", "{}"))
+            first = await store.claim_step(claim_of("a", request=request_of("a")))
+            await store.record_answer(checkpoint_of(first.step_id, tool_calls=(call,)))
+            second = await store.claim_step(claim_of("abc", request=request_of("a", "b", "c")))
+            await store.record_answer(checkpoint_of(second.step_id, tool_calls=(call,)))
+            lost = await store.claim_step(claim_of("d"))
+            await store.record_answer(checkpoint_of(lost.step_id, tool_calls=(call,)))
+            await store.record_failure(lost.step_id, (), failed_ms=START_MS)
+            store.note_replay(ReplayNote("s", second.step_id, START_MS + 5, "exact", 0))
+
+            found = await store.find_emitters("s", ("call_0", "call_1"))
+            assert found["call_1"] == ()
+            assert [(one.step_id, one.replayed_ms) for one in found["call_0"]] == [
+                (first.step_id, None),
+                (second.step_id, START_MS + 5),
+            ]
+            assert found["call_0"][0].depth < found["call_0"][1].depth
+            assert await store.find_emitters("other", ("call_0",)) == {"call_0": ()}
+
+        run(make_store, scenario)
+
+    def test_look_alikes_stand_at_a_number_or_have_as_many_messages(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            one = await answered(store, "a", request=request_of("a"), step_number=7)
+            two = await answered(store, "ab", request=request_of("a", "b"), step_number=7)
+            three = await answered(store, "c", request=request_of("c"), step_number=8)
+
+            async def alike(depth: int, number: int | None, limit: int = 5) -> list[int]:
+                found = await store.find_alike("s", depth, number, limit)
+                return [each.step_id for each in found]
+
+            assert await alike(1, None) == [three.step_id, one.step_id]
+            assert await alike(1, None, 1) == [three.step_id]
+            assert await alike(1, 7) == [two.step_id, one.step_id]
+            assert await store.count_steps_at("s", 7) == 2
+            assert await store.count_steps_at("s", 8) == 1
+            assert await store.count_steps_at("s", 9) == 0
+
+        run(make_store, scenario)
+
+    def test_a_step_says_what_it_came_near_to(self, make_store: MakeStore) -> None:
+        async def scenario(store: Store) -> None:
+            miss: JSON = {"step_number": 3, "path": "messages[0].content", "sent": "\ud83d"}
+            claimed = await store.claim_step(claim_of(miss=miss))
+            plain = await store.claim_step(claim_of("b"))
+
+            step, other = (
+                await store.read_step(claimed.step_id),
+                await store.read_step(plain.step_id),
+            )
+            assert step is not None
+            assert step.miss == miss
+            assert other is not None
+            assert other.miss is None
+            await store.claim_step(claim_of(step_id=claimed.step_id))
+            again = await store.read_step(claimed.step_id)
+            assert again is not None
+            assert again.miss is None
 
         run(make_store, scenario)
 

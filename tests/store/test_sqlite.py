@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from agentstate.ground.chat import Usage
 from agentstate.ground.errors import NotFound, StoreBusy, StoreError
-from agentstate.ground.records import Claimed, Query
+from agentstate.ground.records import Claimed, Query, Served
 from agentstate.store import sqlite, sqlite_pack, sqlite_read, sqlite_record, sqlite_request
 from agentstate.store.base import Store
 from agentstate.store.memory import MemoryStore
@@ -199,7 +199,8 @@ class Comparison(RuleBasedStateMachine):
 
     @rule(step=steps, session=sessions, run_id=st.sampled_from(["r1", "r2"]))
     def consume(self, step: tuple[str, int], session: str, run_id: str) -> None:
-        self._both(lambda store: store.consume(session, run_id, step[1], START_MS))
+        served = Served(step[1], None, START_MS, False)
+        self._both(lambda store: store.record_served(served, session, run_id))
 
     @rule(step=consumes(steps))
     def fail_for_good(self, step: tuple[str, int]) -> None:
@@ -220,8 +221,9 @@ class Comparison(RuleBasedStateMachine):
         assert totals[0] == totals[1] | {"bytes_on_disk": 0}
 
     def _compare_session(self, session: str) -> None:
-        self._both(lambda store: store.list_consumed(session, "r1"))
-        self._both(lambda store: store.list_consumed(session, "r2"))
+        steps = tuple(range(1, 40))
+        self._both(lambda store: store.list_served(session, "r1", steps))
+        self._both(lambda store: store.list_served(session, "r2", steps))
         for text in ("a", "b", "c"):
             self._compare_candidates(session, text)
         for row in self._both(lambda store: store.list_steps(Query(session=session))).rows:
@@ -450,6 +452,24 @@ def test_a_store_that_cannot_open_is_closed(tmp_path: Path) -> None:
             await store.open()
         with pytest.raises(StoreError, match="closed"):
             await store.read_session("s")
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_store_whose_reader_cannot_open_lets_go(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise StoreError("too many open files")
+
+    async def scenario() -> None:
+        store = SqliteStore(path)
+        with monkeypatch.context() as broken:
+            broken.setattr(sqlite, "open_reader", fail)
+            with pytest.raises(StoreError, match="too many"):
+                await store.open()
+        await store.open()
         await store.close()
 
     asyncio.run(scenario())

@@ -421,6 +421,33 @@ def test_opening_may_be_cancelled(path: Path, monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(scenario())
 
 
+def test_opening_may_be_cancelled_and_fail(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plug = Plug()
+
+    def fail(path: Path) -> sqlite3.Connection:
+        plug.is_in.set()
+        assert plug._pulled.wait(PATIENCE_S)
+        raise StoreError("no disk")
+
+    async def scenario() -> None:
+        writer = GroupWriter(path, syncs_answers=True)
+        with monkeypatch.context() as broken:
+            broken.setattr(sqlite_writer, "open_writer", fail)
+            opening = asyncio.ensure_future(writer.open())
+            await asyncio.to_thread(plug.is_in.wait, PATIENCE_S)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            plug.pull()
+            await asyncio.to_thread(_join_writers)
+        async with asyncio.timeout(PATIENCE_S):
+            await writer.open()
+            assert await writer.write(add("a")) == 1
+        await writer.close(PATIENCE_S)
+
+    asyncio.run(scenario())
+
+
 def test_a_loop_that_ended_does_not_end_the_thread_early(path: Path) -> None:
     """The caller is gone; what was handed over is written all the same."""
     plug = Plug()

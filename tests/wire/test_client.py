@@ -137,6 +137,18 @@ def test_calls_one_after_the_other_share_a_connection() -> None:
     run(main)
 
 
+def test_a_silent_connection_is_probed() -> None:
+    async def main() -> None:
+        async with far_end(replying(OK)) as far, calling() as client:
+            exchange = await client.send(call_to(far), LIMITS)
+            assert exchange._connection.transport is not None
+            sock = exchange._connection.transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
+            await exchange.close()
+
+    run(main)
+
+
 def test_calls_at_once_have_a_connection_each_and_leave_them_for_later_ones() -> None:
     async def main() -> None:
         async with far_end(replying(OK, OK, OK)) as far, calling() as client:

@@ -402,10 +402,11 @@ def test_tls_within_the_tls_of_a_proxy(authority: Authority) -> None:
 
 
 def test_the_default_context_trusts_public_authorities_and_checks_names() -> None:
-    context = tls_context(None, None)
-    assert context.cert_store_stats()["x509_ca"] > 50
-    assert context.check_hostname
-    assert context.verify_mode is ssl.CERT_REQUIRED
+    for given in (None, ""):
+        context = tls_context(given, given)
+        assert context.cert_store_stats()["x509_ca"] > 50
+        assert context.check_hostname
+        assert context.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_without_readable_roots_no_connection_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

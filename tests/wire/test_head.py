@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import h11
 import pytest
 
-from agentstate.ground.errors import ConnectFailed, UpstreamProtocol
+from agentstate.ground.errors import ConnectFailed, MethodNotAllowed, UpstreamProtocol
 from agentstate.wire.head import authority, request_head, sort_headers
 from agentstate.wire.message import Origin, OutCall, Pair
 from agentstate.wire.pool import Proxy
@@ -102,6 +102,11 @@ def test_what_http_cannot_carry_is_told_without_showing_it(
         made(headers=headers, target=target)
     assert "here.test" in caught.value.message
     assert "sk-secret" not in "".join(traceback.format_exception(caught.value, limit=0))
+
+
+def test_connect_is_not_forwarded() -> None:
+    with pytest.raises(MethodNotAllowed):
+        made("CONNECT")
 
 
 def test_through_a_proxy_http_names_the_whole_url_and_https_does_not() -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentstate.ground.errors import UpstreamProtocol
-from agentstate.wire.sse import Frame, SSEDecoder, comment, encode
+from agentstate.wire.sse import FRAME_BYTES_MAX, Frame, SSEDecoder, comment, encode
 
 BOM = b"\xef\xbb\xbf"
 
@@ -145,6 +145,7 @@ def test_a_cut_crlf_inside_an_event_is_one_line_end() -> None:
 
     assert decoder.feed(b"data: a\r") == []
     assert decoder.feed(b"\n") == []
+    assert decoder.rest_bytes == len(b"data: a\r\n")
     assert decoder.feed(b"data: b\r\n\r\n") == [Frame(b"data: a\r\ndata: b\r\n\r\n", b"a\nb")]
 
 
@@ -196,6 +197,13 @@ def test_a_byte_order_mark_counts_only_at_the_start() -> None:
     ]
 
 
+def test_a_later_read_may_begin_with_a_byte_order_mark_that_is_none() -> None:
+    assert decode(b"data: a\n\n", BOM + b"data: b\n\n") == [
+        Frame(b"data: a\n\n", b"a"),
+        Frame(BOM + b"data: b\n\n", None),
+    ]
+
+
 def test_an_unended_event_is_no_event_but_its_bytes_come_out() -> None:
     decoder = SSEDecoder()
     assert decoder.feed(b"data: a\n\nid: 1\ndata: b\ndata") == [Frame(b"data: a\n\n", b"a")]
@@ -230,6 +238,13 @@ def test_an_event_over_the_limit_is_refused_at_every_cut(stream: bytes) -> None:
     for cut in range(len(stream)):
         with pytest.raises(UpstreamProtocol, match="longer than the 10 bytes"):
             feed(stream[:cut], stream[cut:])
+
+
+def test_an_event_may_hold_an_image() -> None:
+    image = b"data: " + b"A" * (FRAME_BYTES_MAX - 8) + b"\n\n"
+
+    assert SSEDecoder().feed(image) == [Frame(image, image[6:-2])]
+    assert FRAME_BYTES_MAX == 16 * 1024 * 1024
 
 
 def test_the_limit_is_per_event() -> None:

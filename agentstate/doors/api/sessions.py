@@ -162,6 +162,7 @@ def step_json(row: StepRow) -> dict[str, JSON]:
         "error": row.error,
         "is_mock": row.is_mock,
         "rolled_back_ms": row.rolled_back_ms,
+        "miss": row.miss,
     }
 
 

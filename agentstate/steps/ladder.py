@@ -1,0 +1,354 @@
+"""Look a call up: climb exact → pinned → masked, and say what answered it, or what it came near to.
+
+The looking is here, the choosing in `replay.py`. Between choosing a step and noting that it was
+taken nothing waits, so two calls that climb side by side never get one step both: what the store
+does not have yet is in `_promised`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agentstate.dialects.base import Ask, Dialect
+from agentstate.ground.canonical import JSON, canonical, encode
+from agentstate.ground.clock import now_ms
+from agentstate.ground.errors import BadRequest, shorten
+from agentstate.ground.records import Candidate, Emitter, Identity, ReplayNote, Served
+from agentstate.steps.identify import Caller
+from agentstate.steps.replay import (
+    ToolResult,
+    choose_exact,
+    choose_masked,
+    choose_pinned,
+    differing_results,
+    reusable_row,
+)
+from agentstate.store.base import Store
+
+Rung = Literal["exact", "pinned", "masked"]
+
+COMPARED_MAX = 64  # recorded requests compared on one rung; each is read from the disk
+ALIKE_MAX = 4  # recorded requests a miss is explained with
+# What is remembered of recent requests, to see at no cost that a call only goes on.
+SESSIONS_REMEMBERED_MAX = 1024
+REQUESTS_REMEMBERED_MAX = 16  # per session: as many agents may take turns in it
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A recorded step that answers a call, and on which rung it was found."""
+
+    candidate: Candidate
+    rung: Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A call as the ladder needs it."""
+
+    dialect: Dialect
+    caller: Caller
+    identity: Identity
+    ask: Ask
+    chain: tuple[bytes, ...]  # digests of its messages
+    goes_to_mock: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """What a call came near to and was not."""
+
+    step_number: int
+    index: int
+    path: str  # of the first difference, e.g. messages[0].content
+    sent: str  # value there, shortened
+    recorded: str
+
+    def as_json(self) -> JSON:
+        """Render for the step."""
+        return {
+            "step_number": self.step_number,
+            "index": self.index,
+            "path": self.path,
+            "sent": self.sent,
+            "recorded": self.recorded,
+        }
+
+    def as_header(self) -> str:
+        """Render for the response: the place only, since values may be secret."""
+        return f"step {self.step_number} differs at {shorten(self.path, 200)}"
+
+
+class Ladder:
+    """Finds recorded steps. One per server: it remembers what it has promised to whom."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._promised: dict[tuple[str, str], dict[int, Served]] = {}  # (session, run) → by step
+        self._recent: OrderedDict[str, deque[tuple[bytes, ...]]] = OrderedDict()  # by session
+
+    async def climb(self, sought: Sought) -> Hit | None:
+        """Return the step that answers the call, by the first rung that has one; it is taken."""
+        caller = sought.caller
+        if caller.replay not in ("pinned", "exact"):
+            return None
+        exact = await self._store.find_candidates(caller.session, "exact", sought.identity.exact)
+        served = await self._served(caller, exact)
+        found = choose_exact(exact, caller, served, goes_to_mock=sought.goes_to_mock)
+        if found is not None:
+            return self._take(caller, Hit(found, "exact"))
+        if caller.replay == "exact":
+            return None
+        return await self._climb_on(sought)
+
+    async def climb_raw(
+        self, caller: Caller, candidates: Sequence[Candidate], *, goes_to_mock: bool
+    ) -> Hit | None:
+        """Return the step whose very bytes a call sent, as `climb` would; None = read them."""
+        if caller.run_id is not None:
+            # The same meaning may be on record in other bytes and earlier: `climb` sees both.
+            exact = await self._store.find_candidates(
+                caller.session, "exact", candidates[0].identity.exact
+            )
+            candidates = exact
+        served = await self._served(caller, candidates)
+        found = choose_exact(candidates, caller, served, goes_to_mock=goes_to_mock)
+        return None if found is None else self._take(caller, Hit(found, "exact"))
+
+    async def row_to_reuse(self, sought: Sought) -> int | None:
+        """Return the row of an earlier try of this call that gave no answer, or None."""
+        caller = sought.caller
+        if caller.replay == "off":
+            return None
+        exact = await self._store.find_candidates(caller.session, "exact", sought.identity.exact)
+        return reusable_row(exact, caller, await self._served(caller, exact))
+
+    async def settle(self, caller: Caller, hit: Hit, exact: bytes) -> None:
+        """Write what taking a step changes, before its answer is released."""
+        step_id = hit.candidate.step_id
+        if hit.rung != "exact":
+            await self._store.record_alias(caller.session, exact, step_id)
+        await self.record_served(caller, step_id)
+
+    async def record_served(self, caller: Caller, step_id: int) -> None:
+        """Write that the caller's run got a step; nothing without a run id."""
+        if caller.run_id is None:
+            return
+        served = Served(step_id, caller.call_id, now_ms(), is_delivered=False)
+        await self._store.record_served(served, caller.session, caller.run_id)
+        key = (caller.session, caller.run_id)
+        promised = self._promised.get(key, {})
+        promised.pop(step_id, None)
+        if not promised:
+            self._promised.pop(key, None)
+
+    def note_delivered(self, caller: Caller, step_id: int) -> None:
+        """Note that the caller has its answer whole; nothing without a run id."""
+        if caller.run_id is not None:
+            self._store.note_delivered(caller.session, caller.run_id, step_id)
+
+    # --- pinned and masked ------------------------------------------------------------------
+
+    async def _climb_on(self, sought: Sought) -> Hit | None:
+        caller, identity = sought.caller, sought.identity
+        find = self._store.find_candidates
+        alias = await find(caller.session, "alias", identity.exact)
+        served = await self._served(caller, alias)
+        again = choose_exact(alias, caller, served, goes_to_mock=sought.goes_to_mock)
+        if again is not None:
+            return self._take(caller, Hit(again, "pinned"))
+
+        pinned = await find(caller.session, "pinned", identity.pinned)
+        masked = await find(caller.session, "masked", identity.masked)
+        both = {each.step_id: each for each in (*pinned, *masked)}
+        if not both:
+            return None
+        differing = await self._differing(sought, both.values())
+        emitters = await self._emitters(caller, differing.values())
+        session = await self._store.read_session(caller.session)
+        at_number = 0
+        if caller.run_id is None and caller.step_number is not None:
+            at_number = await self._store.count_steps_at(caller.session, caller.step_number)
+        # Read once more, and last: from here to the taking nothing waits.
+        pinned = await find(caller.session, "pinned", identity.pinned)
+        masked = await find(caller.session, "masked", identity.masked)
+        served = await self._served(caller, (*pinned, *masked))
+        found = choose_pinned(
+            pinned, caller, served, differing, emitters, goes_to_mock=sought.goes_to_mock
+        )
+        if found is not None:
+            return self._take(caller, Hit(found, "pinned"))
+        found = choose_masked(
+            masked,
+            caller,
+            served,
+            differing,
+            emitters,
+            highest_step_number=session.last_step_number if session else None,
+            steps_at_number=at_number,
+            goes_to_mock=sought.goes_to_mock,
+        )
+        return None if found is None else self._take(caller, Hit(found, "masked"))
+
+    async def _differing(
+        self, sought: Sought, candidates: Iterable[Candidate]
+    ) -> dict[int, tuple[ToolResult, ...]]:
+        """Return, per candidate that can be compared, the results that differ from its own."""
+        mine = tool_results(sought.dialect, sought.ask.messages)
+        found: dict[int, tuple[ToolResult, ...]] = {}
+        for candidate in list(candidates)[:COMPARED_MAX]:
+            if not mine:
+                found[candidate.step_id] = ()
+                continue
+            body = await self._store.read_request(candidate.step_id)
+            messages = body.get(sought.dialect.list_key) if isinstance(body, dict) else None
+            recorded = tool_results(sought.dialect, messages if isinstance(messages, list) else ())
+            differing = differing_results(mine, recorded)
+            if differing is not None:
+                found[candidate.step_id] = differing
+        return found
+
+    async def _emitters(
+        self, caller: Caller, differing: Iterable[Sequence[ToolResult]]
+    ) -> dict[str, tuple[Emitter, ...]]:
+        names = {result.call_id for results in differing for result in results}
+        if not names:
+            return {}
+        return await self._store.find_emitters(caller.session, tuple(sorted(names)))
+
+    # --- who has what -----------------------------------------------------------------------
+
+    async def _served(self, caller: Caller, candidates: Sequence[Candidate]) -> dict[int, Served]:
+        """Return which of the candidates this run has got, promises included."""
+        if caller.run_id is None or not candidates:
+            return {}
+        steps = tuple(each.step_id for each in candidates)
+        rows = await self._store.list_served(caller.session, caller.run_id, steps)
+        served = {row.step_id: row for row in rows}
+        promised = self._promised.get((caller.session, caller.run_id), {})
+        return served | {step: promised[step] for step in steps if step in promised}
+
+    def _take(self, caller: Caller, hit: Hit) -> Hit:
+        """Note at once that the step was given: the next one to climb sees it."""
+        step = hit.candidate
+        self._store.note_replay(
+            ReplayNote(
+                session=caller.session,
+                step_id=step.step_id,
+                replayed_ms=now_ms(),
+                mode=hit.rung,
+                saved_microusd=step.cost_microusd or 0,
+                run_id=caller.run_id,
+            )
+        )
+        if caller.run_id is not None:
+            served = Served(step.step_id, caller.call_id, now_ms(), is_delivered=False)
+            key = (caller.session, caller.run_id)
+            self._promised.setdefault(key, {})[step.step_id] = served
+        return hit
+
+    # --- misses -----------------------------------------------------------------------------
+
+    async def explain(self, sought: Sought) -> Miss | None:
+        """Return what a call that was not found came near to; None if it only goes on, or is new.
+
+        Call it for every call that goes upstream: it remembers them.
+        """
+        session = sought.caller.session
+        if not self._goes_on(session, sought.chain):
+            return await self._nearest(sought)
+        return None
+
+    def _goes_on(self, session: str, chain: tuple[bytes, ...]) -> bool:
+        """Say whether the request extends a recent one of its session, and remember it."""
+        recent = self._recent.setdefault(session, deque(maxlen=REQUESTS_REMEMBERED_MAX))
+        self._recent.move_to_end(session)
+        if len(self._recent) > SESSIONS_REMEMBERED_MAX:
+            self._recent.popitem(last=False)
+        goes_on = any(len(old) < len(chain) and chain[: len(old)] == old for old in recent)
+        recent.append(chain)
+        return goes_on
+
+    async def _nearest(self, sought: Sought) -> Miss | None:
+        caller = sought.caller
+        number = None if caller.run_id is not None else caller.step_number
+        alike = await self._store.find_alike(caller.session, len(sought.chain), number, ALIKE_MAX)
+        best: tuple[int, Miss] | None = None
+        for candidate in alike:
+            found = await self._compare(sought, candidate, is_placed=number is not None)
+            if found is not None and (best is None or found[0] > best[0]):
+                best = found
+        return None if best is None else best[1]
+
+    async def _compare(
+        self, sought: Sought, candidate: Candidate, *, is_placed: bool
+    ) -> tuple[int, Miss] | None:
+        """Return (messages they share, the difference); None if they have nothing in common."""
+        body = await self._store.read_request(candidate.step_id)
+        try:
+            old = sought.dialect.read_ask(body)
+        except BadRequest:
+            return None  # redacted, or of a form that is no longer spoken
+        new = sought.ask
+        shared = sum(
+            mine == theirs for mine, theirs in zip(new.messages, old.messages, strict=False)
+        )
+        if not shared and not is_placed:
+            return None
+        list_key = sought.dialect.list_key
+        difference = first_difference(
+            {**new.envelope, list_key: list(new.messages)},
+            {**old.envelope, list_key: list(old.messages)},
+        )
+        if difference is None:
+            return None  # the same, and not replayable: failed, rolled back, or from the mock
+        path, sent, recorded = difference
+        return shared, Miss(
+            candidate.step_number, candidate.index, path, _shown(sent), _shown(recorded)
+        )
+
+
+def tool_results(dialect: Dialect, messages: Sequence[JSON]) -> tuple[ToolResult, ...]:
+    """Return every tool result of a conversation, in order."""
+    return tuple(
+        ToolResult(call_id, hashlib.sha256(canonical(content)).digest(), position)
+        for position, message in enumerate(messages)
+        for call_id, content in dialect.tool_results(message)
+    )
+
+
+def first_difference(theirs: JSON, recorded: JSON, path: str = "") -> tuple[str, JSON, JSON] | None:
+    """Return (path, theirs, recorded) of the first place two bodies differ; None if they do not.
+
+    Objects are compared in the order of the recorded one's keys, then what is new. What one side
+    lacks is None there.
+    """
+    if isinstance(theirs, dict) and isinstance(recorded, dict):
+        for key in (*recorded, *(key for key in theirs if key not in recorded)):
+            inner = f"{path}.{key}" if path else key
+            if (key in theirs) != (key in recorded):
+                return inner, theirs.get(key), recorded.get(key)
+            if (found := first_difference(theirs[key], recorded[key], inner)) is not None:
+                return found
+        return None
+    if isinstance(theirs, list) and isinstance(recorded, list):
+        for index, (mine, old) in enumerate(zip(theirs, recorded, strict=False)):
+            if (found := first_difference(mine, old, f"{path}[{index}]")) is not None:
+                return found
+        index = min(len(theirs), len(recorded))
+        if len(theirs) > index:
+            return f"{path}[{index}]", theirs[index], None
+        if len(recorded) > index:
+            return f"{path}[{index}]", None, recorded[index]
+        return None
+    if type(theirs) is type(recorded) and theirs == recorded:
+        return None
+    return path, theirs, recorded
+
+
+def _shown(value: JSON) -> str:
+    return shorten(value if isinstance(value, str) else encode(value).decode("ascii"))
