@@ -83,13 +83,22 @@ class Miss:
         return f"step {self.step_number} differs at {shorten(self.path, 200)}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """A request that was claimed lately."""
+
+    chain: tuple[bytes, ...]
+    step_id: int
+    step_number: int
+
+
 class Ladder:
     """Finds recorded steps. One per server: it remembers what it has promised to whom."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._promised: dict[tuple[str, str], dict[int, Served]] = {}  # (session, run) → by step
-        self._recent: OrderedDict[str, deque[tuple[bytes, ...]]] = OrderedDict()  # by session
+        self._recent: OrderedDict[str, deque[_Recent]] = OrderedDict()  # by session
 
     async def climb(self, sought: Sought) -> Hit | None:
         """Return the step that answers the call, by the first rung that has one; it is taken."""
@@ -254,41 +263,43 @@ class Ladder:
     # --- misses -----------------------------------------------------------------------------
 
     async def explain(self, sought: Sought) -> Miss | None:
-        """Return what a call that was not found came near to; None if it only goes on, or is new.
+        """Return what a call that was not found came near to; None if it goes on, or is new."""
+        recent = self._recent.get(sought.caller.session, ())
+        chain = sought.chain
+        if any(_goes_on(old.chain, chain) for old in recent):
+            return None
+        number = None if sought.caller.run_id is not None else sought.caller.step_number
+        near = [old for old in recent if _stands_beside(old, chain, number)]
+        if near:
+            best = max(near, key=lambda old: _shared(old.chain, chain))
+            is_near = number is not None or _shared(best.chain, chain) > 0
+            steps: tuple[int, ...] = (best.step_id,) if is_near else ()
+        else:
+            alike = await self._store.find_alike(
+                sought.caller.session, len(chain), number, ALIKE_MAX
+            )
+            steps = tuple(each.step_id for each in alike)
+        found = [await self._compare(sought, step, is_placed=number is not None) for step in steps]
+        compared = [each for each in found if each is not None]
+        return max(compared, key=lambda each: each[0])[1] if compared else None
 
-        Call it for every call that goes upstream: it remembers them.
-        """
+    def remember(self, sought: Sought, step_id: int, step_number: int) -> None:
+        """Remember a call that was claimed, to see at no cost that the next one goes on from it."""
         session = sought.caller.session
-        if not self._goes_on(session, sought.chain):
-            return await self._nearest(sought)
-        return None
-
-    def _goes_on(self, session: str, chain: tuple[bytes, ...]) -> bool:
-        """Say whether the request extends a recent one of its session, and remember it."""
         recent = self._recent.setdefault(session, deque(maxlen=REQUESTS_REMEMBERED_MAX))
         self._recent.move_to_end(session)
         if len(self._recent) > SESSIONS_REMEMBERED_MAX:
             self._recent.popitem(last=False)
-        goes_on = any(len(old) < len(chain) and chain[: len(old)] == old for old in recent)
-        recent.append(chain)
-        return goes_on
-
-    async def _nearest(self, sought: Sought) -> Miss | None:
-        caller = sought.caller
-        number = None if caller.run_id is not None else caller.step_number
-        alike = await self._store.find_alike(caller.session, len(sought.chain), number, ALIKE_MAX)
-        best: tuple[int, Miss] | None = None
-        for candidate in alike:
-            found = await self._compare(sought, candidate, is_placed=number is not None)
-            if found is not None and (best is None or found[0] > best[0]):
-                best = found
-        return None if best is None else best[1]
+        recent.append(_Recent(sought.chain, step_id, step_number))
 
     async def _compare(
-        self, sought: Sought, candidate: Candidate, *, is_placed: bool
+        self, sought: Sought, step_id: int, *, is_placed: bool
     ) -> tuple[int, Miss] | None:
         """Return (messages they share, the difference); None if they have nothing in common."""
-        body = await self._store.read_request(candidate.step_id)
+        step = await self._store.read_step(step_id)
+        body = await self._store.read_request(step_id)
+        if step is None:
+            return None
         try:
             old = sought.dialect.read_ask(body)
         except BadRequest:
@@ -307,9 +318,7 @@ class Ladder:
         if difference is None:
             return None  # the same, and not replayable: failed, rolled back, or from the mock
         path, sent, recorded = difference
-        return shared, Miss(
-            candidate.step_number, candidate.index, path, _shown(sent), _shown(recorded)
-        )
+        return shared, Miss(step.step_number, step.index, path, _shown(sent), _shown(recorded))
 
 
 def tool_results(dialect: Dialect, messages: Sequence[JSON]) -> tuple[ToolResult, ...]:
@@ -348,6 +357,18 @@ def first_difference(theirs: JSON, recorded: JSON, path: str = "") -> tuple[str,
     if type(theirs) is type(recorded) and theirs == recorded:
         return None
     return path, theirs, recorded
+
+
+def _goes_on(old: tuple[bytes, ...], new: tuple[bytes, ...]) -> bool:
+    return len(old) < len(new) and new[: len(old)] == old
+
+
+def _stands_beside(old: _Recent, chain: tuple[bytes, ...], number: int | None) -> bool:
+    return len(old.chain) == len(chain) if number is None else old.step_number == number
+
+
+def _shared(old: tuple[bytes, ...], new: tuple[bytes, ...]) -> int:
+    return sum(mine == theirs for mine, theirs in zip(old, new, strict=False))
 
 
 def _shown(value: JSON) -> str:

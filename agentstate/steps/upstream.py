@@ -72,6 +72,8 @@ class UpstreamCall:
         row = await services.ladder.row_to_reuse(sought)
         self.miss = await services.ladder.explain(sought)
         await self._recording.claim(row, self.miss)
+        if (claimed := self._recording.claimed) is not None:
+            services.ladder.remember(sought, claimed.step_id, claimed.step_number)
         attempt = forward.begin(call.target, call.headers)
         exchange: Exchange | None = None
         try:

@@ -45,6 +45,7 @@ from agentstate.store import sqlite_read as read
 from agentstate.store import sqlite_runs as runs
 from agentstate.store.base import Key, clamp
 from agentstate.store.sqlite_file import open_reader, store_error
+from agentstate.store.sqlite_keys import KeyIndex
 from agentstate.store.sqlite_pack import answer_raw, pack
 from agentstate.store.sqlite_record import NoteSum
 from agentstate.store.sqlite_request import HeavyParts, read_request
@@ -78,6 +79,7 @@ class SqliteStore:
         self._threads: ThreadPoolExecutor
         self._reading: set[asyncio.Future[Any]] = set()
         self._notes = _Notes(self._writer)
+        self._keys = KeyIndex()
         # (session, run, step) that are delivered and whose note is on its way to the disk.
         self._delivering: set[tuple[str, str, int]] = set()
 
@@ -119,6 +121,8 @@ class SqliteStore:
 
     async def find_candidates(self, session: str, key: Key, value: bytes) -> tuple[Candidate, ...]:
         """See `Store.find_candidates`."""
+        if not self._here(lambda reader: self._keys.may_have(reader, session, key, value)):
+            return ()
         limit, noted = CANDIDATES_ON_LOOP_MAX + 1, self._notes.latest_ms
         found = self._here(
             lambda reader: read.find_candidates(reader, session, key, value, noted, limit)
@@ -140,6 +144,11 @@ class SqliteStore:
 
     async def claim_step(self, claim: Claim) -> Claimed:
         """See `Store.claim_step`."""
+        with self._keys.writing(claim.session):
+            self._keys.add_step(claim.session, claim.identity)
+            return await self._claim_step(claim)
+
+    async def _claim_step(self, claim: Claim) -> Claimed:
         outcome = await self._writer.write(lambda recorder: recorder.claim_step(claim))
         if isinstance(outcome, HeavyParts):
             packed = await self._in_thread(outcome.pack)
@@ -209,7 +218,11 @@ class SqliteStore:
 
     async def record_alias(self, session: str, exact: bytes, step_id: int) -> None:
         """See `Store.record_alias`."""
-        await self._writer.write(lambda recorder: recorder.record_alias(session, exact, step_id))
+        with self._keys.writing(session):
+            self._keys.add(session, "alias", (exact,))
+            await self._writer.write(
+                lambda recorder: recorder.record_alias(session, exact, step_id)
+            )
 
     async def find_emitters(
         self, session: str, call_ids: tuple[str, ...]

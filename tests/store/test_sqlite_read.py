@@ -111,6 +111,7 @@ def test_a_tail_that_comes_between_is_read_whole_or_not_at_all(
 
 
 def _plan(connection: sqlite3.Connection, sql: str) -> list[str]:
+    sql = sql.replace("{places}", "?, ?")
     named = dict.fromkeys(re.findall(r":(\w+)", sql), 1)
     values = named or [1] * sql.count("?")
     return [row[3] for row in connection.execute(f"explain query plan {sql}", values)]
