@@ -7,6 +7,7 @@ Stop (SIGTERM, SIGINT): no new connections â†’ calls in flight finish, bounded â
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -144,6 +145,7 @@ async def _serve(loaded: Loaded) -> int:
             loop.add_signal_handler(name, stop.set)
         except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
             continue
+    spare_collector()
     print(banner(loaded, app), flush=True)
     try:
         await stop.wait()
@@ -151,6 +153,17 @@ async def _serve(loaded: Loaded) -> int:
     finally:
         await app.stop()
     return 0
+
+
+def spare_collector() -> None:
+    """Keep the garbage collector from walking what lives as long as the process.
+
+    A call makes many small objects and no cycles: at Python's threshold of 700 a tenth of the
+    processor's time per call went into walking modules and settings.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def banner(loaded: Loaded, app: App) -> str:
