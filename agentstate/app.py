@@ -20,6 +20,7 @@ from agentstate.doors.api import endpoint_table
 from agentstate.doors.assets import Assets
 from agentstate.doors.front import FrontDoor
 from agentstate.doors.proxy import ProxyDoor
+from agentstate.ground.addresses import is_loopback
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import SettingError
 from agentstate.ground.prices import load_prices
@@ -42,7 +43,6 @@ log = logging.getLogger("agentstate")
 
 SWITCH_INTERVAL_S = 0.0005
 CUT_S = 1.0  # what calls get to end in once their clients were cut off
-LOOPBACK_BINDS = ("127.0.0.1", "::1", "localhost")
 
 
 class App:
@@ -162,8 +162,9 @@ def tune_interpreter() -> None:
 
     Keep the garbage collector from walking what lives as long as the process.
 
-    A call makes many small objects and no cycles: at Python's threshold of 700 a tenth of the
-    processor's time per call went into walking modules and settings.
+    At Python's threshold of 700 new objects a tenth of the processor's time per call went into
+    walking modules and settings. What a call makes is freed by its reference counts; a cycle that
+    holds a body is a fault (tests/e2e/test_memory.py).
     """
     gc.collect()
     gc.freeze()
@@ -192,7 +193,8 @@ def banner(loaded: Loaded, app: App) -> str:
         for row in settings.providers:
             key = "key configured" if row.api_key else "caller's key"
             lines.append(f"  provider   {row.name:<10} {shown_url(row.base_url)} ({key})")
-        lines.append("  mock       models named mock/... and the keys mock-key, your-api-key")
+        own = "; openai has a key, so mock-key means that one" if _has_key(settings) else ""
+        lines.append(f"  mock       models named mock/..., and the key mock-key{own}")
     if app.interrupted_count:
         lines.append(
             f"  found      {app.interrupted_count} calls that were in flight when the last "
@@ -200,6 +202,10 @@ def banner(loaded: Loaded, app: App) -> str:
         )
     lines.extend(f"  warning    {warning}" for warning in loaded.warnings)
     return "\n".join(lines)
+
+
+def _has_key(settings: Settings) -> bool:
+    return any(row.name == "openai" and row.api_key for row in settings.providers)
 
 
 def shown_url(url: str) -> str:
@@ -216,7 +222,7 @@ def check_bind(settings: Settings) -> None:
         SettingError: the host is no loopback address.
     """
     host = settings.server.host
-    if host not in LOOPBACK_BINDS and not host.startswith("127."):
+    if not is_loopback(host):
         raise SettingError(
             f"server.host is {host!r}: anybody who can reach it could read every prompt and spend "
             "your keys, since this version has no access token. Listen on 127.0.0.1, and put a "

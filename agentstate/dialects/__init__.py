@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from agentstate.dialects.base import Dialect
+from agentstate.dialects.anthropic_messages import AnthropicMessages
+from agentstate.dialects.base import Dialect, ReadsPath
+from agentstate.dialects.gemini import Gemini
 from agentstate.dialects.openai_chat import OpenAIChat
+from agentstate.dialects.openai_completions import OpenAICompletions
+from agentstate.dialects.openai_embeddings import OpenAIEmbeddings
+from agentstate.dialects.openai_responses import OpenAIResponses
 
-DIALECTS: tuple[Dialect, ...] = (OpenAIChat(),)
+DIALECTS: tuple[Dialect, ...] = (
+    OpenAIChat(),
+    OpenAIResponses(),
+    OpenAICompletions(),
+    OpenAIEmbeddings(),
+    AnthropicMessages(),
+    Gemini(),
+)
 
 
-def dialect_for_path(path: str) -> Dialect | None:
-    """Return the dialect of a path below /v1, such as "/chat/completions"; None if it has none."""
-    return next((dialect for dialect in DIALECTS if path in dialect.paths), None)
+def dialect_for_path(path: str, query: str = "") -> Dialect | None:
+    """Return the dialect of a path below /v1, such as "/chat/completions"; None if it has none.
+
+    A path that begins with another version, such as "/v1beta/models/m:generateContent", is whole.
+    """
+    for dialect in DIALECTS:
+        if path in dialect.paths:
+            return dialect.at(path, query) if isinstance(dialect, ReadsPath) else dialect
+    return next(
+        (bound for row in DIALECTS if isinstance(row, ReadsPath) if (bound := row.at(path, query))),
+        None,
+    )
 
 
 def dialect_by_name(name: str) -> Dialect | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
@@ -32,6 +32,15 @@ class Ask:
     body: dict[str, JSON]  # the whole body as parsed
     choices: int = 1  # alternatives asked for; what `Dialect.assembler` is told
     wants_usage: bool = False  # a stream asked to end with its usage (chat: stream_options)
+    # What the messages go on from, kept by the upstream (Responses: the id of an earlier response
+    # or of a conversation): they are then not the whole conversation. None = they are.
+    goes_on_from: str | None = None
+    # Not a call that is answered here and now (Responses: a background request): it goes upstream
+    # as it is, unrecorded, and so does its answer.
+    passes_through: bool = False
+    # What counts of the path where it says more than what is asked (Gemini: in which form the
+    # answer is wanted). '' = all of it.
+    counted_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,24 @@ class Assembler(Protocol):
     def call_names(self) -> list[tuple[int, int, str]]:
         """Return (choice index, position, name so far) of every tool call, without joining texts:
         cheap enough to ask at every frame. A name may still grow."""
+        ...
+
+
+@runtime_checkable
+class NumbersEvents(Protocol):
+    """An assembler of a dialect that numbers its events: an error of ours has the next number."""
+
+    def error_event(self, error: AgentStateError) -> bytes:
+        """Render an error of ours as the last frame of the stream that was fed so far."""
+        ...
+
+
+@runtime_checkable
+class ReadsPath(Protocol):
+    """A dialect whose path says what others say in the body: the model, and whether to stream."""
+
+    def at(self, path: str, query: str) -> Dialect | None:
+        """Return the dialect bound to a path, whole and with its version; None = not its path."""
         ...
 
 

@@ -9,7 +9,7 @@ The `as_` functions look into values of unknown shape without a branch at every 
 from __future__ import annotations
 
 import json
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from agentstate.ground.canonical import JSON, Number
 from agentstate.ground.errors import shorten
@@ -35,16 +35,18 @@ def read(data: bytes) -> JSON:
     return value
 
 
-def read_exact(data: bytes) -> JSON:
+def read_exact(data: bytes | str) -> JSON:
     """Read JSON for writing it again with `canonical.encode`: numbers keep their text.
 
-    NaN and the infinities become null, as they do in JavaScript: they have no form in JSON.
+    NaN and the infinities become null, as they do in JavaScript: they have no form in JSON. A key
+    that comes twice in an object reads as the last one and is written twice again: a tool's
+    arguments that two readers take differently must show that they do.
 
     Raises:
         Unreadable: it cannot be read.
     """
     try:
-        value: JSON = _KEEP.decode(_text(data))
+        value: JSON = _KEEP.decode(data if isinstance(data, str) else _text(data))
     except (ValueError, RecursionError) as error:
         _give_up(error)
     return value
@@ -122,5 +124,25 @@ def _null(name: str) -> None:
     """Stand in for NaN, Infinity and -Infinity."""
 
 
+class _Repeated(dict[str, JSON]):
+    """An object with a key that came twice; the encoder writes what `items` says."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: list[tuple[str, JSON]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    def items(self) -> Any:
+        return self._pairs
+
+
+def _keep_repeated(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else _Repeated(pairs)
+
+
 _LOOK = json.JSONDecoder(strict=False)
-_KEEP = json.JSONDecoder(strict=False, parse_float=Number, parse_constant=_null)
+_KEEP = json.JSONDecoder(
+    strict=False, parse_float=Number, parse_constant=_null, object_pairs_hook=_keep_repeated
+)

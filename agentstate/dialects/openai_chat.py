@@ -8,23 +8,23 @@ recorded answer) and `openai_errors.py`. A variant builds on `OpenAIChat` and sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import cast
 
 from agentstate.dialects import openai_errors
 from agentstate.dialects.base import Ask, ErrorFacts
-from agentstate.dialects.lenient import as_integer, as_object, name_type
+from agentstate.dialects.lenient import as_object, name_type
 from agentstate.dialects.openai_chat_forms import DONE_FRAME, body_from_events, events_from_body
 from agentstate.dialects.openai_chat_reading import ChatAssembler, read_answer
-from agentstate.ground.canonical import JSON, Number
+from agentstate.dialects.openai_fields import (
+    counted,
+    read_choices,
+    read_model,
+    read_object,
+    read_stream,
+)
+from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import AgentStateError, BadRequest
 from agentstate.wire.sse import Frame
-
-# Fields that never change an answer, so do not count for the fingerprint (DESIGN section 5).
-UNCOUNTED = frozenset(
-    ("stream", "stream_options", "user", "metadata", "safety_identifier", "prompt_cache_key",
-     "service_tier", "store")
-)  # fmt: skip
 
 
 class OpenAIChat:
@@ -50,22 +50,14 @@ class OpenAIChat:
 
     def read_ask(self, body: JSON) -> Ask:
         """Check the shape of a request and split it."""
-        if not isinstance(body, dict):
-            raise BadRequest(
-                f"The body must be a JSON object; found {name_type(body)}. Send "
-                '{"model": ..., "messages": [...]}.'
-            )
+        body = read_object(body, '{"model": ..., "messages": [...]}')
         return Ask(
-            model=_read_model(body),
-            streams=_read_stream(body),
+            model=read_model(body),
+            streams=read_stream(body),
             messages=_read_messages(body),
-            envelope={
-                key: value
-                for key, value in body.items()
-                if key not in UNCOUNTED and key != self.list_key
-            },
+            envelope=counted(body, self.list_key),
             body=body,
-            choices=_read_choices(body.get("n")),
+            choices=read_choices(body.get("n")),
             wants_usage=as_object(body.get("stream_options")).get("include_usage") is True,
         )
 
@@ -142,28 +134,6 @@ def _mask_part(part: JSON, mask: Callable[[str], str]) -> JSON:
     return part
 
 
-def _read_model(body: dict[str, JSON]) -> str:
-    model = body.get("model")
-    if isinstance(model, str) and model:
-        return model
-    raise BadRequest(
-        f"`model` must be the name of a model; found {name_type(model)}. Send a string, such as "
-        '"gpt-4o-mini".',
-        param="model",
-    )
-
-
-def _read_stream(body: dict[str, JSON]) -> bool:
-    stream = body.get("stream")
-    if stream is None or isinstance(stream, bool):
-        return bool(stream)
-    raise BadRequest(
-        f"`stream` must be true or false; found {name_type(stream)}. Leave it out for one JSON "
-        "answer.",
-        param="stream",
-    )
-
-
 def _read_messages(body: dict[str, JSON]) -> tuple[JSON, ...]:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -181,11 +151,3 @@ def _read_messages(body: dict[str, JSON]) -> tuple[JSON, ...]:
                 param=f"messages[{position}]",
             )
     return tuple(messages)
-
-
-def _read_choices(n: JSON | Number) -> int:
-    """Return how many choices are asked for. What is no such number the upstream will refuse."""
-    if isinstance(n, Number) and float(n).is_integer():
-        n = int(float(n))
-    count = as_integer(cast(JSON, n))
-    return count if count is not None and count > 0 else 1

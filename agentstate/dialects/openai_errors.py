@@ -66,7 +66,7 @@ def mend_error_body(status: int, body: bytes) -> bytes | None:
         if isinstance(value, dict):
             return None
         what = "JSON that is no error object"
-        facts = _facts(value)
+        facts = facts_of(value)
         if facts is not None and facts.message:
             # Gemini's compatible endpoint wraps its error in a list; the words are worth keeping.
             return _render(facts.message, facts.kind or kind, None, facts.code)
@@ -80,7 +80,7 @@ def mend_error_body(status: int, body: bytes) -> bytes | None:
 def read_error(body: bytes) -> ErrorFacts | None:
     """Read an upstream's error; None if it is no JSON or says nothing that looks like one."""
     try:
-        return _facts(read(body))
+        return facts_of(read(body))
     except Unreadable:
         return None
 
@@ -92,7 +92,7 @@ def is_error(value: dict[str, JSON]) -> bool:
 
 def tell_fault(value: JSON) -> str:
     """Return one line that says what error came instead of an answer."""
-    facts = _facts(value)
+    facts = facts_of(value)
     if facts is None:
         return "an error that says nothing"
     words = [facts.kind, facts.code, str(facts.status) if facts.status else None]
@@ -101,7 +101,8 @@ def tell_fault(value: JSON) -> str:
     return f"error ({label}): {words_of_theirs}" if label else f"error: {words_of_theirs}"
 
 
-def _facts(value: JSON) -> ErrorFacts | None:
+def facts_of(value: JSON) -> ErrorFacts | None:
+    """Return what an error that was read says of itself; None if it is none."""
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     body = as_object(value)

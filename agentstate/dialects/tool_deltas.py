@@ -59,7 +59,7 @@ class CallBuilder:
             if text:
                 self._pieces.append(text)
         elif text is not None:
-            self._pieces.append(_write_arguments(text))
+            self._pieces.append(write_arguments(text))
 
 
 class ToolDeltas:
@@ -137,7 +137,7 @@ class ToolDeltas:
         return call
 
 
-def _write_arguments(value: JSON) -> str:
+def write_arguments(value: JSON) -> str:
     """Return the text of arguments sent as an object (Ollama's own form, and some who copy it)."""
     try:
         return encode(value).decode("ascii")

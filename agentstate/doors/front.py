@@ -11,13 +11,18 @@ from collections.abc import AsyncIterator, Callable
 from agentstate.doors.api.reply import error_reply
 from agentstate.doors.assets import PREFIX, Assets
 from agentstate.doors.proxy import ProxyDoor, read_address
+from agentstate.ground.addresses import is_loopback
 from agentstate.ground.clock import monotonic_s
-from agentstate.ground.errors import AgentStateError, Forbidden, NotFound, shorten
+from agentstate.ground.errors import (
+    AgentStateError,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    shorten,
+)
 from agentstate.ground.logs import Call, log_call
 from agentstate.wire.endpoint import Router
 from agentstate.wire.message import Abort, Request, Response
-
-LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
 class FrontDoor:
@@ -26,11 +31,11 @@ class FrontDoor:
     def __init__(
         self, proxy: ProxyDoor, router: Router, assets: Assets, hosts: tuple[str, ...]
     ) -> None:
-        """`hosts`: further names this server answers to, besides the loopback ones."""
+        """`hosts`: further names this server answers to, besides those of this machine."""
         self._proxy = proxy
         self._router = router
         self._assets = assets
-        self._hosts = LOOPBACK_NAMES | {host.lower() for host in hosts}
+        self._hosts = frozenset(host.lower() for host in hosts)
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
@@ -49,7 +54,11 @@ class FrontDoor:
     async def _answer(self, request: Request) -> Response:
         if request.path == "/healthz":
             return await self._api(request)
-        if (address := read_address(request.path)) is not None:
+        try:
+            address = read_address(request.path)
+        except BadRequest as error:
+            return self._proxy.refuse(None, error)
+        if address is not None:
             try:
                 self._check_origin(request)
             except Forbidden as error:
@@ -87,10 +96,10 @@ class FrontDoor:
         """
         host = (request.headers.text(b"host") or "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if name not in self._hosts:
+        if not is_loopback(name) and name not in self._hosts:
             raise Forbidden(
-                f"This server answers to {', '.join(sorted(self._hosts))}; the Host header says "
-                f"{shorten(name)!r}. Add it to server.hosts if it is yours."
+                f"This server answers to the names of this machine and to server.hosts; the Host "
+                f"header says {shorten(name)!r}. Add it there if it is yours."
             )
         origin = request.headers.text(b"origin")
         if origin is None or request.method in ("GET", "HEAD"):

@@ -1,24 +1,31 @@
-"""The door agents use: everything under /v1, with a session or a provider in the URL or not.
+"""The door agents use: everything under /v1 (and Google's /v1beta), a session or a provider in the
+URL or not.
 
-Three ways through. A call to a path some dialect speaks that names a session goes into the
+Four ways through. A call to a path some dialect speaks that names a session goes into the
 pipeline. The same call without a session goes upstream as it is and is neither recorded nor
-counted. All other methods and paths pass through, streamed both ways, nothing buffered.
+counted. The list of models is put together (`models.py`). All other methods and paths pass through,
+streamed both ways, nothing buffered; a WebSocket is refused.
+
+The invariant: what passes through is what it would be without us. A body that was cut never looks
+whole, and an upstream is left as soon as its client is.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import unquote_to_bytes
 
 from agentstate.dialects import DIALECTS, dialect_for_path
 from agentstate.dialects.base import Ask, Dialect
+from agentstate.doors import models
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import (
     AgentStateError,
     BadRequest,
     ClientError,
-    NotFound,
     UpstreamError,
     shorten,
 )
@@ -28,13 +35,15 @@ from agentstate.steps.forward import Transports
 from agentstate.steps.identify import check_session
 from agentstate.steps.pipeline import Entry, Pipeline
 from agentstate.steps.reply import error_response, passed_headers
-from agentstate.steps.target import HOP_HEADER, Target, Targets, upstream_headers
+from agentstate.steps.target import HOP_HEADER, Target, Targets, is_native, upstream_headers
 from agentstate.wire.message import (
     Abort,
     Exchange,
+    Headers,
     OutCall,
     Request,
     Response,
+    TimeLimits,
     decode_segment,
 )
 
@@ -48,17 +57,26 @@ class LoopFound(ClientError):
     status = 508
 
 
+class WebSocketUnsupported(ClientError):
+    """The call asks to switch to a WebSocket."""
+
+    code = "websocket_unsupported"
+    status = 501
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """What a path under the proxy says."""
 
-    path: str  # from /v1 on, escapes untouched
+    path: str  # from /v1 or another version on, escapes untouched
     session: str | None = None
     provider: str | None = None
 
 
 def read_address(path: str) -> Address | None:
     """Read `[/s/{session}][/p/{provider}]/v1/...`; None if the path is no proxy path.
+
+    Google's versions (/v1beta, /v1alpha) are proxy paths too, those of its uploads included.
 
     Raises:
         BadRequest: the session in the URL cannot be one.
@@ -73,7 +91,7 @@ def read_address(path: str) -> Address | None:
         name, _, rest = rest[3:].partition("/")
         provider = _decode(name)
         rest = "/" + rest
-    if rest != "/v1" and not rest.startswith("/v1/"):
+    if rest != "/v1" and not rest.startswith("/v1/") and not is_native(rest):
         return None
     return Address(rest, session, provider)
 
@@ -92,20 +110,21 @@ class ProxyDoor:
     async def answer(self, request: Request, address: Address) -> Response:
         """Answer one call; errors of ours come back in the caller's dialect."""
         is_call = request.method == "POST"
-        dialect = dialect_for_path(address.path.removeprefix("/v1")) if is_call else None
+        dialect = dialect_for_path(_below(address), request.query) if is_call else None
+        owner = dialect.provider if dialect else owner_of(_below(address), request.headers)
         try:
-            if request.headers.get(HOP_HEADER) is not None:
-                raise LoopFound(
-                    "This call has been through this proxy before: a provider's base URL points "
-                    "back at it. Check OPENAI_BASE_URL and the [[provider]] rows."
-                )
+            _check_head(request)
+            if owner == "gemini":
+                hide_key(request)
             if dialect is None:
-                return await self._pass(request, address)
+                return await self._answer_other(request, address, owner)
             entry = Entry(dialect, address.path, request.query, address.session, address.provider)
             caller = self._pipeline.read_caller(request, entry)
             if caller is not None:
-                return await self._pipeline.answer(request, entry, caller)
-            if self._settings.server.require_session:
+                response = await self._pipeline.answer(request, entry, caller)
+                if response is not None:
+                    return response
+            elif self._settings.server.require_session:
                 raise BadRequest(
                     "This proxy records every call and expects the header x-agent-session-id; "
                     "found none. Name a session, or turn server.require_session off.",
@@ -113,30 +132,75 @@ class ProxyDoor:
                 )
             return await self._forward(request, address, dialect)
         except AgentStateError as error:
-            return error_response(dialect or DIALECTS[0], error)
+            return error_response(dialect or dialect_of(owner), error)
 
-    def refuse(self, address: Address, error: AgentStateError) -> Response:
-        """Answer with an error in the dialect of the path."""
-        dialect = dialect_for_path(address.path.removeprefix("/v1"))
-        return error_response(dialect or DIALECTS[0], error)
+    def refuse(self, address: Address | None, error: AgentStateError) -> Response:
+        """Answer with an error in the dialect of the path; None = it could not be read."""
+        if address is None:
+            return error_response(DIALECTS[0], error)
+        path = _below(address)
+        return error_response(
+            dialect_for_path(path) or dialect_of(owner_of(path, Headers())), error
+        )
 
     async def _forward(self, request: Request, address: Address, dialect: Dialect) -> Response:
         """Send a call without a session upstream. Its body is read only to find the target."""
         raw = await request.body(self._settings.server.body_max_mb * MIB)
-        ask = _maybe_ask(dialect, raw)
+        is_large = len(raw) > canonical.OFF_LOOP_BYTES
+        ask = (
+            await asyncio.to_thread(_maybe_ask, dialect, raw)
+            if is_large
+            else _maybe_ask(dialect, raw)
+        )
         target = self._targets.choose(
-            dialect.provider, address.provider, ask.model if ask else "", request.headers
+            dialect.provider,
+            address.provider,
+            ask.model if ask else "",
+            request.headers,
+            is_native=is_native(address.path),
         )
         call = forward.out_call(target, request.headers, address.path, request.query, raw, ask)
-        return await self._exchange(request, target, call)
+        return await self._exchange(request, target, call, self._limits)
 
-    async def _pass(self, request: Request, address: Address) -> Response:
-        """Pass any other request through, both bodies streamed."""
-        target = self._targets.choose("openai", address.provider, "", request.headers)
-        has_body = (
-            request.headers.get(b"transfer-encoding") is not None
-            or (request.headers.get(b"content-length") or b"0") != b"0"
+    async def _answer_other(self, request: Request, address: Address, owner: str) -> Response:
+        """Answer what is no call of a dialect."""
+        target = self._targets.choose(
+            owner, address.provider, "", request.headers, is_native=owner == "gemini"
         )
+        if request.method == "GET" and address.path == "/v1/models" and not target.keeps_v1:
+            names = self._targets.list_models(owner, address.provider)
+            return await self._list_models(request, target, names)
+        return await self._pass(request, address, target)
+
+    async def _list_models(
+        self, request: Request, target: Target, names: tuple[str, ...]
+    ) -> Response:
+        """Answer with the upstream's models and `names`; with these alone where it has no list."""
+        call = OutCall(
+            method="GET",
+            origin=target.origin,
+            target=target.path("/v1/models", request.query),
+            headers=upstream_headers(request.headers.without(models.CONDITIONS), target),
+        )
+        limits = replace(self._limits, total_s=models.LIST_TIMEOUT_S)
+        try:
+            exchange = await self._send(request, target, call, limits)
+            try:
+                raw = await exchange.read(models.LIST_BYTES_MAX)
+            finally:
+                await exchange.close()
+        except UpstreamError as error:
+            return models.configured_list(names, f"{target.provider}: {error.code}")
+        missing = f"{target.provider} answered {exchange.status}"
+        if not 200 <= exchange.status < 300:
+            return models.configured_list(names, missing)
+        response = models.merged_list(exchange, raw, names)
+        return response or models.configured_list(names, f"{missing} with no list")
+
+    async def _pass(self, request: Request, address: Address, target: Target) -> Response:
+        """Pass any other request through, both bodies streamed."""
+        length = request.headers.get(b"content-length")
+        has_body = request.headers.get(b"transfer-encoding") is not None or (length or b"0") != b"0"
         call = OutCall(
             method=request.method,
             origin=target.origin,
@@ -144,24 +208,62 @@ class ProxyDoor:
             # Not decoded here, so that lengths, ranges and ETags mean what the upstream meant.
             headers=upstream_headers(request.headers, target, b"identity"),
             body=request.stream() if has_body else b"",
+            body_bytes=int(length) if has_body and length is not None else None,
         )
-        return await self._exchange(request, target, call)
+        # A file may take as long as it takes, as long as it moves.
+        limits = replace(self._limits, total_s=0.0)
+        return await self._exchange(request, target, call, limits)
 
-    async def _exchange(self, request: Request, target: Target, call: OutCall) -> Response:
-        limits = forward.time_limits(self._settings.forward)
-        started_s = monotonic_s()
-        try:
-            exchange = await self._transports.of(target).send(call, limits)
-        except UpstreamError as error:
-            raise forward.name_provider(error, target.provider) from error
-        overhead_s = started_s - request.started_s
+    @property
+    def _limits(self) -> TimeLimits:
+        return forward.time_limits(self._settings.forward)
+
+    async def _exchange(
+        self, request: Request, target: Target, call: OutCall, limits: TimeLimits
+    ) -> Response:
+        """Send a call and return the response as it comes, its body streamed."""
+        overhead_s = monotonic_s() - request.started_s
+        exchange = await self._send(request, target, call, limits)
         headers = list(passed_headers(exchange.headers))
+        if target.is_mock:
+            headers.append((b"x-agentstate-mock", b"true"))
+        # A file somebody uploaded must not run as a page of the dashboard's origin.
+        headers.append((b"x-content-type-options", b"nosniff"))
+        headers.append((b"content-security-policy", b"sandbox"))
         headers.append((b"x-agentstate-cache-hit", b"false"))
         headers.append((b"x-agentstate-provider", target.provider.encode()))
         headers.append((b"x-agentstate-overhead-ms", b"%.3f" % (overhead_s * 1000)))
         if (length := exchange.headers.get(b"content-length")) is not None:
             headers.append((b"content-length", length))
         return Response(exchange.status, headers, _Passing(exchange))
+
+    async def _send(
+        self, request: Request, target: Target, call: OutCall, limits: TimeLimits
+    ) -> Exchange:
+        """Send a call for a client, and leave the upstream if it leaves.
+
+        Raises:
+            UpstreamError: as the transport says, with the provider's name.
+            ConnectionError: the client left before the upstream had answered.
+        """
+        is_over = False
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as patience:
+
+                def leave() -> None:
+                    if not is_over:
+                        patience.reschedule(loop.time())
+
+                request.on_gone(leave)
+                try:
+                    return await self._transports.of(target).send(call, limits)
+                finally:
+                    is_over = True
+        except TimeoutError as error:
+            raise ConnectionResetError("the client left before the upstream answered") from error
+        except UpstreamError as error:
+            raise forward.name_provider(error, target.provider) from error
 
 
 class _Passing:
@@ -180,14 +282,79 @@ class _Passing:
         except StopAsyncIteration:
             await self._exchange.close()
             raise
-        except UpstreamError as error:
-            # The head is out: the only honest end is a cut connection.
+        except (AgentStateError, ConnectionError) as error:
+            # The upstream's end or, of an upload that goes on beside the answer, the client's. The
+            # head is out: the only honest end is a cut connection.
             await self._exchange.close()
             raise Abort from error
 
     async def aclose(self) -> None:
         """Stop the upstream: nobody reads any more."""
         await self._exchange.close()
+
+
+def owner_of(path: str, headers: Headers) -> str:
+    """Return the provider whose path below /v1 this is, where no dialect takes the call itself.
+
+    What lies below a dialect's path is its provider's (`/messages/count_tokens`). The paths that
+    several have (`/models`, `/files`) are told apart by the headers that Anthropic requires, and
+    those that Google's clients send.
+    """
+    if is_native(path) or is_native("/v1" + path):
+        return "gemini"
+    for dialect in DIALECTS:
+        if any(path == each or path.startswith(each + "/") for each in dialect.paths):
+            return dialect.provider
+    if headers.get(b"anthropic-version") is not None:
+        return "anthropic"
+    if any(headers.get(name) is not None for name in (b"x-goog-api-key", b"x-goog-api-client")):
+        return "gemini"
+    return DIALECTS[0].provider
+
+
+def dialect_of(provider: str) -> Dialect:
+    """Return the dialect in which a provider's clients read errors."""
+    return next((each for each in DIALECTS if each.provider == provider), DIALECTS[0])
+
+
+def hide_key(request: Request) -> None:
+    """Move a key that Google's clients may send in the query to where all others send theirs.
+
+    What handles keys (choice of the target, the record, the log) looks for them in headers; the
+    upstream takes it there as well.
+    """
+    fields = request.query.split("&")
+    keys = [each for each in fields if each.startswith("key=")]
+    if not keys:
+        return
+    request.query = "&".join(each for each in fields if not each.startswith("key="))
+    if request.headers.get(b"x-goog-api-key") is None:
+        key = unquote_to_bytes(keys[0].removeprefix("key="))
+        if any(byte < 33 or byte > 126 for byte in key):
+            raise BadRequest("The key in the query holds what no key does.", param="key")
+        request.headers = Headers((*request.headers, (b"x-goog-api-key", key)))
+
+
+def _below(address: Address) -> str:
+    """Return the path as dialects know it: below /v1, or whole where it has another version."""
+    path = address.path
+    return path.removeprefix("/v1") if path == "/v1" or path.startswith("/v1/") else path
+
+
+def _check_head(request: Request) -> None:
+    """Refuse what may not or cannot go upstream, by its head alone."""
+    if request.headers.get(HOP_HEADER) is not None:
+        raise LoopFound(
+            "This call has been through this proxy before: a provider's base URL points back at "
+            "it. Check OPENAI_BASE_URL and the [[provider]] rows."
+        )
+    upgrades = b",".join(request.headers.all(b"upgrade")).lower().split(b",")
+    if any(protocol.strip().partition(b"/")[0] == b"websocket" for protocol in upgrades):
+        raise WebSocketUnsupported(
+            "This proxy does not speak WebSocket, which this call asks to switch to (realtime, or "
+            "Responses over WebSocket). Use the HTTP form of the API, or connect to the provider "
+            "directly; such calls are neither recorded nor gated."
+        )
 
 
 def _maybe_ask(dialect: Dialect, raw: bytes) -> Ask | None:
@@ -203,10 +370,3 @@ def _decode(segment: str) -> str:
         return decode_segment(segment)
     except UnicodeDecodeError as error:
         raise BadRequest(f"The path segment {shorten(segment)!r} is not UTF-8.") from error
-
-
-def not_found(path: str) -> NotFound:
-    """Return the error for a path that is neither proxy, API nor page."""
-    return NotFound(
-        f"There is nothing at {shorten(path)}. Agents use /v1/..., people /dashboard, tools /api."
-    )

@@ -64,10 +64,14 @@ class NotFound(ClientError):
 
 
 class MethodNotAllowed(ClientError):
-    """The path exists, the method does not."""
+    """The path exists, the method does not; `allowed` are those that do."""
 
     code = "method_not_allowed"
     status = 405
+
+    def __init__(self, message: str, *, allowed: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.allowed = allowed
 
 
 class Conflict(ClientError):

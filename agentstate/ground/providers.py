@@ -42,7 +42,8 @@ class BuiltIn:
 
 
 # Base URLs as the vendors' own SDKs write them. Gemini and Ollama by their OpenAI-compatible
-# endpoints (ai.google.dev/gemini-api/docs/openai, docs.ollama.com/api/openai-compatibility).
+# endpoints (ai.google.dev/gemini-api/docs/openai, docs.ollama.com/api/openai-compatibility);
+# Gemini's own form is reached below the same host, see `steps/target.py`.
 BUILT_IN = (
     BuiltIn(
         "openai",
@@ -62,7 +63,7 @@ BUILT_IN = (
     ),
     BuiltIn(
         "gemini",
-        ("openai_chat",),
+        ("openai_chat", "gemini"),
         "https://generativelanguage.googleapis.com/v1beta/openai",
         ("gemini-*",),
         (),

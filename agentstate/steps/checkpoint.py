@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 
 from agentstate.dialects.base import Ask
-from agentstate.ground.canonical import encode
 from agentstate.ground.chat import Answer, Usage
 from agentstate.ground.prices import Prices
 from agentstate.ground.records import Attempt, Checkpoint, RecordedAnswer
@@ -17,6 +16,7 @@ from agentstate.steps.target import MOCK
 
 # Four characters a token is OpenAI's own rule of thumb for English; an estimate is marked as one.
 CHARS_PER_TOKEN = 4
+STANDARD_TIERS = (None, "default", "standard", "auto")
 TEXT_CHARS_MAX = 500  # of an answer's text kept beside it for lists; the whole is on record
 
 _PACE = struct.Struct("<II")
@@ -52,8 +52,8 @@ def read_pace(pace: bytes) -> list[tuple[int, int]]:
     return list(_PACE.iter_unpack(pace))
 
 
-def count_usage(answer: Answer, ask: Ask) -> tuple[Usage, bool]:
-    """Return the usage and whether it is our estimate."""
+def count_usage(answer: Answer, input_chars: int) -> tuple[Usage, bool]:
+    """Return the usage and whether it is our estimate; `input_chars` is the length of the body."""
     if answer.usage is not None:
         return answer.usage, False
     output_chars = sum(
@@ -63,19 +63,20 @@ def count_usage(answer: Answer, ask: Ask) -> tuple[Usage, bool]:
         + sum(len(call.name) + len(call.arguments) for call in choice.tool_calls)
         for choice in answer.choices
     )
-    input_chars = len(encode(list(ask.messages)))
     return Usage(_tokens(input_chars), _tokens(output_chars)), True
 
 
-def cost_of(
-    prices: Prices, provider: str, model: str, usage: Usage | None, *, is_estimate: bool
-) -> int | None:
-    """Return the cost in micro-dollars; None where usage is unknown or a guess, or no price is."""
+def cost_of(prices: Prices, provider: str, model: str, answer: Answer) -> int | None:
+    """Return the cost in micro-dollars; None where usage or price is unknown.
+
+    The table has the standard tier: what was served in another has another price.
+    """
     if provider == MOCK:
         return 0
-    if usage is None or is_estimate:
+    tier = answer.extra.get("service_tier")
+    if answer.usage is None or tier not in STANDARD_TIERS:
         return None
-    return prices.cost_microusd(provider, model, usage)
+    return prices.cost_microusd(provider, model, answer.usage)
 
 
 def make_checkpoint(
@@ -83,6 +84,7 @@ def make_checkpoint(
     step_id: int,
     now_ms: int,
     ask: Ask,
+    input_chars: int,
     attempts: tuple[Attempt, ...],
     answer: Answer,
     recorded: RecordedAnswer,
@@ -98,7 +100,7 @@ def make_checkpoint(
     """
     usage, is_estimate = answer.usage, False
     if usage is None and recorded.is_sealed:
-        usage, is_estimate = count_usage(answer, ask)
+        usage, is_estimate = count_usage(answer, input_chars)
     model = answer.model or ask.model
     return Checkpoint(
         step_id=step_id,
@@ -113,7 +115,7 @@ def make_checkpoint(
         tool_calls=answer.tool_calls,
         usage=usage,
         usage_estimated=is_estimate,
-        cost_microusd=cost_of(prices, provider, model, usage, is_estimate=is_estimate),
+        cost_microusd=cost_of(prices, provider, model, answer),
         latency_ms=latency_ms,
         first_content_ms=first_content_ms,
     )

@@ -11,10 +11,13 @@ What is taken out leaves a mark, so "It is 10:01." and "It is ." stay different.
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 WINDOW = timedelta(hours=36)
+HOUR_MS = 3_600_000
+TEXTS_CHARS_MAX = 2_000_000  # of the texts remembered; some 30 long system prompts
 
 _CLOCK = "\x00clock"
 _UUID_MARK = "\x00uuid"
@@ -60,40 +63,71 @@ _MOMENT = re.compile(
     # 6. seconds, milliseconds or microseconds since 1970
     r"|(?P<epoch>\d{10}(?:\d{3}|\d{6})?(?:\.\d{1,9})?)"
     r")(?![\w-]|\.\d)",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 # A time of day alone is a clock only where the text says that it is the time.
 _TIME_SAID = re.compile(
-    rf"(?P<said>\b(?:time|now|clock)\b[^\n\d]{{0,24}}?)(?P<time>(?<!\d){_TIME}{_ZONE})(?!\d)",
-    re.IGNORECASE,
+    r"(?P<said>\b(?:current|now|local|it is|it's)\b[^\n\d]{0,24}?)"
+    rf"(?P<time>(?<!\d){_TIME}{_ZONE})(?!\d)",
+    re.IGNORECASE | re.ASCII,
 )
 _DAY_SAID = re.compile(
     rf"(?P<said>\btoday\b[^\n\d]{{0,12}}?\b)(?P<day>{_WEEKDAY})\b", re.IGNORECASE
 )
+_ANY_DIGIT = re.compile(r"[0-9]")
 _UUID = re.compile(
     r"(?<![0-9a-f-])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}(?![0-9a-f-])",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 
-def mask_for(
-    now_ms: int, *, masks_ids: bool, patterns: Iterable[re.Pattern[str]] = ()
-) -> Callable[[str], str]:
-    """Return the function that takes drift out of a text of a call made at `now_ms`.
+class Masker:
+    """Takes drift out of texts, and remembers what came of them.
 
-    `masks_ids`: also UUIDs and `patterns` (DESIGN section 5, masked, case (a): under a run id).
+    An agent sends the same system text with every call, and the search through a long one takes
+    tens of milliseconds. All calls of one hour count as made at its beginning, so that what is
+    remembered depends on the text alone.
     """
-    now = datetime.fromtimestamp(now_ms / 1000, UTC)
-    own = tuple(patterns) if masks_ids else ()
 
-    def mask(text: str) -> str:
-        for pattern in own:
-            text = pattern.sub(_MASK_MARK, text)
+    def __init__(self, patterns: Iterable[re.Pattern[str]] = ()) -> None:
+        """`patterns`: what `replay.mask` names."""
+        self._patterns = tuple(patterns)
+        self._texts: OrderedDict[tuple[str, int, bool], str] = OrderedDict()
+        self._chars = 0
+
+    def mask_for(self, now_ms: int, *, masks_ids: bool) -> Callable[[str], str]:
+        """Return the function that takes drift out of a text of a call made at `now_ms`.
+
+        `masks_ids`: also UUIDs and the patterns (DESIGN section 5, masked, case (a): under a run
+        id).
+        """
+        hour = now_ms // HOUR_MS
+        now = datetime.fromtimestamp(hour * HOUR_MS / 1000, UTC)
+
+        def mask(text: str) -> str:
+            key = (text, hour, masks_ids)
+            found = self._texts.get(key)
+            if found is None:
+                found = self._mask(text, now, masks_ids=masks_ids)
+                self._remember(key, found)
+            return found
+
+        return mask
+
+    def _mask(self, text: str, now: datetime, *, masks_ids: bool) -> str:
         if masks_ids:
+            for pattern in self._patterns:
+                text = pattern.sub(_MASK_MARK, text)
             text = _UUID.sub(_UUID_MARK, text)
         return mask_clocks(text, now)
 
-    return mask
+    def _remember(self, key: tuple[str, int, bool], masked: str) -> None:
+        # Called from threads too: each line is one operation, and a lost one only costs time.
+        self._texts[key] = masked
+        self._chars += len(key[0])
+        while self._chars > TEXTS_CHARS_MAX and self._texts:
+            (text, _, _), _ = self._texts.popitem(last=False)
+            self._chars -= len(text)
 
 
 def mask_clocks(text: str, now: datetime) -> str:
@@ -102,9 +136,23 @@ def mask_clocks(text: str, now: datetime) -> str:
     def replace(match: re.Match[str]) -> str:
         return _CLOCK if any(_is_near(day, now) for day in _days(match, now)) else match[0]
 
-    text = _MOMENT.sub(replace, text)
+    if _ANY_DIGIT.search(text) is None:
+        return _DAY_SAID.sub(lambda match: match["said"] + _CLOCK, text)
+    if _may_have_moment(text, now):
+        text = _MOMENT.sub(replace, text)
     text = _TIME_SAID.sub(lambda match: match["said"] + _CLOCK, text)
     return _DAY_SAID.sub(lambda match: match["said"] + _CLOCK, text)
+
+
+def _may_have_moment(text: str, now: datetime) -> bool:
+    """Say whether a moment near `now` can be in the text at all: the full search is slow."""
+    near = {now + step * timedelta(days=1) for step in (-2, -1, 0, 1, 2)}
+    lower = text.lower()
+    return (
+        any(str(day.year) in text for day in near)
+        or any(day.strftime("%b").lower() in lower for day in near)
+        or any(str(int(day.timestamp()))[:4] in text for day in near)
+    )
 
 
 def _days(match: re.Match[str], now: datetime) -> list[datetime]:

@@ -87,6 +87,7 @@ class Flight:
         """End the flight. The first landing stands."""
         if self.landing is None:
             self.landing = landing
+            self.on_desert = None  # it would keep the call alive that it belongs to
             self._wake()
 
     def content(self) -> bytes:
@@ -94,16 +95,19 @@ class Flight:
         return b"".join(self._pieces)
 
     async def room(self) -> None:
-        """Wait while the fastest follower is more than the spool behind; not if none is here."""
-        while self.followers and self._lag() > self._spool_bytes_max:
+        """Wait while the fastest reader is more than the spool behind; not if nobody reads."""
+        while self._lag() > self._spool_bytes_max:
             self._producer = asyncio.get_running_loop().create_future()
             await self._producer
 
     # --- a follower's side ------------------------------------------------------------------
 
-    def attach(self) -> Follower:
-        """Attach a client; it must `leave`, or be iterated to its end."""
-        follower = Follower(self)
+    def attach(self, *, reads: bool = True) -> Follower:
+        """Attach a client; it must `leave`, or be iterated to its end.
+
+        `reads` False: it waits for the landing and takes no pieces, so nobody waits for it.
+        """
+        follower = Follower(self, reads=reads)
         self.followers.add(follower)
         if len(self.followers) == 1 and self.on_desert is not None:
             self.on_desert(False)
@@ -123,7 +127,8 @@ class Flight:
     # --- shared with Follower ---------------------------------------------------------------
 
     def _lag(self) -> int:
-        return self._bytes - max(follower.taken for follower in self.followers)
+        taken = [each.taken for each in self.followers if each.reads]
+        return self._bytes - max(taken) if taken else 0
 
     def _leave(self, follower: Follower) -> None:
         if follower in self.followers:
@@ -155,10 +160,11 @@ class Follower:
     may leave before it read its first piece.
     """
 
-    __slots__ = ("_flight", "_index", "on_delivered", "taken")
+    __slots__ = ("_flight", "_index", "on_delivered", "reads", "taken")
 
-    def __init__(self, flight: Flight) -> None:
+    def __init__(self, flight: Flight, *, reads: bool) -> None:
         self._flight = flight
+        self.reads = reads
         self._index = 0
         self.on_delivered: Callable[[], None] | None = None  # once all was written
         self.taken = 0  # bytes the client's socket has accepted

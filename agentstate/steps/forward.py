@@ -23,11 +23,11 @@ from agentstate.ground.records import Attempt, RecordedAnswer
 from agentstate.ground.secrets import strike, strike_bytes
 from agentstate.ground.settings import ForwardSettings
 from agentstate.steps.reply import JSON_TYPE, passed_headers
-from agentstate.steps.target import MOCK, Target, caller_key, upstream_headers
+from agentstate.steps.target import Target, caller_key, upstream_headers
 from agentstate.wire.message import Exchange, Headers, OutCall, Pair, TimeLimits, Transport
 
 EXCERPT_BYTES_MAX = 2_048  # of an answer that was none; enough to recognise an error page
-ERROR_BODY_BYTES_MAX = 1024 * 1024  # of an upstream's error response; real ones are a few KB
+ERROR_BODY_BYTES_MAX = 16 * 1024 * 1024  # of an error response; some repeat the whole request
 
 
 class Transports:
@@ -69,7 +69,8 @@ class Try:
             error_code=error.code if error else None,
             error=strike(shorten(error.message, 500), *self.keys) if error else None,
             first_byte_ms=self.first_byte_ms,
-            excerpt=strike_bytes(excerpt[:EXCERPT_BYTES_MAX], *self.keys),
+            # Struck before it is cut: the beginning of a key is a secret too.
+            excerpt=strike_bytes(excerpt[: 2 * EXCERPT_BYTES_MAX], *self.keys)[:EXCERPT_BYTES_MAX],
         )
 
 
@@ -94,15 +95,16 @@ def out_call(
     target: Target, headers: Headers, path: str, query: str, raw: bytes, ask: Ask | None
 ) -> OutCall:
     """Return the call as it goes upstream. `ask` None: the body was not read."""
-    body = raw
+    body, sent = raw, upstream_headers(headers, target)
     if ask is not None and not target.is_mock and target.model != ask.model:
         changed: dict[str, JSON] = {**ask.body, "model": target.model}
         body = encode(changed)
+        sent = tuple(pair for pair in sent if pair[0].lower() != b"content-encoding")
     return OutCall(
         method="POST",
         origin=target.origin,
         target=target.path(path, query),
-        headers=upstream_headers(headers, target),
+        headers=sent,
         body=body,
     )
 
@@ -190,12 +192,11 @@ def name_provider(error: UpstreamError, provider: str) -> UpstreamError:
 def _as_json(exchange: Exchange) -> tuple[Pair, ...]:
     """Return the headers that are passed on, for a body that is JSON whatever came."""
     headers = passed_headers(exchange.headers)
-    return JSON_TYPE, *(pair for pair in headers if pair[0].lower() != b"content-type")
+    ours = (b"content-type", b"content-encoding")
+    return JSON_TYPE, *(pair for pair in headers if pair[0].lower() not in ours)
 
 
-def answer_headers(exchange: Exchange, target: Target) -> tuple[tuple[bytes, bytes], ...]:
+def answer_headers(exchange: Exchange, target: Target) -> tuple[Pair, ...]:
     """Return the headers that go to the client and into the record."""
     headers = passed_headers(exchange.headers)
-    if target.provider == MOCK and not any(name == b"x-agentstate-mock" for name, _ in headers):
-        headers = (*headers, (b"x-agentstate-mock", b"true"))
-    return headers
+    return (*headers, (b"x-agentstate-mock", b"true")) if target.is_mock else headers

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from agentstate.dialects.base import Ask, Dialect
@@ -60,13 +60,18 @@ class Scope:
 
     dialect: str
     path: str  # below the base, so that /s/{id}/v1 and /v1 are the same
+    query: str  # as sent, without a key in it
     provider: str  # named by the caller in the URL; '' = not named
     headers: tuple[bytes, ...]  # values of the dialect's counted headers, b'' where absent
 
     def key(self) -> bytes:
         """Render as bytes that no other scope renders to."""
         return digest(
-            self.dialect.encode(), self.path.encode(), self.provider.encode(), *self.headers
+            self.dialect.encode(),
+            self.path.encode(),
+            self.query.encode(),
+            self.provider.encode(),
+            *self.headers,
         )
 
 
@@ -81,6 +86,13 @@ def read_caller(
     session = _read_session(headers, url_session)
     if session is None:
         return None
+    if (headers.text(b"x-agent-require-approval") or "false").lower() != "false":
+        # Fail closed: who asks for a person must not be answered without one.
+        raise BadRequest(
+            "x-agent-require-approval asks that a person approves this call first, which this "
+            "version cannot do yet. Leave the header out, or do not send the call.",
+            param="x-agent-require-approval",
+        )
     call_id = _read_id(headers, b"x-agent-call-id") or _read_id(headers, b"idempotency-key")
     return Caller(
         session=session,
@@ -112,10 +124,17 @@ def check_session(name: str, source: str) -> str:
     return name
 
 
-def read_scope(dialect: Dialect, path: str, provider: str | None, headers: Headers) -> Scope:
+def read_scope(
+    dialect: Dialect, path: str, query: str, provider: str | None, headers: Headers
+) -> Scope:
     """Collect what counts besides the body."""
+    # Google's clients may send their key in the query, and the form of the answer: neither who asks
+    # nor how it is shown changes what it says.
+    counted_query = "&".join(
+        each for each in query.split("&") if not each.startswith(("key=", "alt="))
+    )
     counted = tuple(b",".join(headers.all(name)) for name in dialect.counted_headers)
-    return Scope(dialect.name, path, provider or "", counted)
+    return Scope(dialect.name, path, counted_query, provider or "", counted)
 
 
 def raw_key(scope: Scope, raw: bytes) -> bytes:
@@ -134,7 +153,7 @@ def identify(
     pinned: list[bytes] = []
     masked: list[bytes] = []
     for message in ask.messages:
-        whole = hashlib.sha256(canonical(message)).digest()
+        whole = message_digest(message)
         parts.append(Part(whole, message))
         blank = dialect.tool_result_blank(message)
         calm = hashlib.sha256(canonical(blank)).digest() if blank is not None else whole
@@ -142,7 +161,8 @@ def identify(
         still = dialect.masked(message, mask)
         masked.append(hashlib.sha256(canonical(still)).digest() if still is not None else calm)
 
-    scope_key = scope.key()
+    # The raw key keeps the whole path: it is looked up before anybody knows what counts of it.
+    scope_key = (replace(scope, path=ask.counted_path) if ask.counted_path else scope).key()
     envelope = canonical(cast(JSON, ask.envelope))
     masked_fields = dialect.mask_envelope(ask.envelope, mask)
     still_envelope = envelope if masked_fields is None else canonical(cast(JSON, masked_fields))
@@ -156,11 +176,19 @@ def identify(
     return identity, _split(dialect, ask, tuple(parts))
 
 
+def message_digest(message: JSON) -> bytes:
+    """Return what names one message of a conversation."""
+    return hashlib.sha256(canonical(message)).digest()
+
+
 def last_prompt(messages: tuple[JSON, ...]) -> str:
-    """Return the beginning of the last user message, '' if there is none."""
+    """Return the beginning of the last user message that has text, '' if there is none."""
     for message in reversed(messages):
-        if isinstance(message, dict) and message.get("role") == "user":
-            return _text_of(message.get("content"))[:PROMPT_CHARS_MAX]
+        if not isinstance(message, dict) or message.get("role") != "user":
+            continue
+        # Anthropic's tool results are user messages too: nobody says anything in them.
+        if text := _text_of(message.get("content", message.get("parts"))):
+            return text[:PROMPT_CHARS_MAX]
     return ""
 
 
@@ -176,6 +204,8 @@ def _text_of(content: JSON) -> str:
 def _split(dialect: Dialect, ask: Ask, parts: tuple[Part, ...]) -> RequestRecord:
     envelope: dict[str, JSON] = {}
     shared: list[tuple[str, Part]] = []
+    if not isinstance(ask.body.get(dialect.list_key), list):
+        parts = ()  # a text that stands for one message: it stays as it was sent
     for key, value in ask.body.items():
         if key == dialect.list_key and parts:
             envelope[key] = None  # keeps its place in the order of keys

@@ -24,18 +24,21 @@ from agentstate.steps.replay import (
     choose_exact,
     choose_masked,
     choose_pinned,
+    choose_repeated,
     differing_results,
     reusable_row,
 )
-from agentstate.store.base import Store
+from agentstate.store.base import Key, Store
 
 Rung = Literal["exact", "pinned", "masked"]
 
 COMPARED_MAX = 64  # recorded requests compared on one rung; each is read from the disk
 ALIKE_MAX = 4  # recorded requests a miss is explained with
+CONVERSATION_MAX = 2**31  # messages; no conversation has as many, so this is after all of them
 # What is remembered of recent requests, to see at no cost that a call only goes on.
-SESSIONS_REMEMBERED_MAX = 1024
+SESSIONS_REMEMBERED_MAX = 256
 REQUESTS_REMEMBERED_MAX = 16  # per session: as many agents may take turns in it
+NAME_BYTES = 8  # of a message's digest; enough to tell the messages of one session apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Miss:
 class _Recent:
     """A request that was claimed lately."""
 
-    chain: tuple[bytes, ...]
+    names: bytes  # of its messages, one after another
     step_id: int
     step_number: int
 
@@ -99,13 +102,18 @@ class Ladder:
         self._store = store
         self._promised: dict[tuple[str, str], dict[int, Served]] = {}  # (session, run) → by step
         self._recent: OrderedDict[str, deque[_Recent]] = OrderedDict()  # by session
+        self._rows_taken: set[int] = set()  # of failed tries, by calls that will claim them
+        # Steps in flight: an answer that is committed may still turn out to have no clean end.
+        self._in_the_air: set[int] = set()
 
     async def climb(self, sought: Sought) -> Hit | None:
         """Return the step that answers the call, by the first rung that has one; it is taken."""
         caller = sought.caller
+        exact = await self._find(caller, "exact", sought.identity.exact)
         if caller.replay not in ("pinned", "exact"):
-            return None
-        exact = await self._store.find_candidates(caller.session, "exact", sought.identity.exact)
+            # A client's retry of a call that was refreshed, or not looked up, and has its answer.
+            again = choose_repeated(exact, caller, goes_to_mock=sought.goes_to_mock)
+            return None if again is None else self._take(caller, Hit(again, "exact"))
         served = await self._served(caller, exact)
         found = choose_exact(exact, caller, served, goes_to_mock=sought.goes_to_mock)
         if found is not None:
@@ -120,10 +128,7 @@ class Ladder:
         """Return the step whose very bytes a call sent, as `climb` would; None = read them."""
         if caller.run_id is not None:
             # The same meaning may be on record in other bytes and earlier: `climb` sees both.
-            exact = await self._store.find_candidates(
-                caller.session, "exact", candidates[0].identity.exact
-            )
-            candidates = exact
+            candidates = await self._find(caller, "exact", candidates[0].identity.exact)
         served = await self._served(caller, candidates)
         found = choose_exact(candidates, caller, served, goes_to_mock=goes_to_mock)
         return None if found is None else self._take(caller, Hit(found, "exact"))
@@ -133,8 +138,32 @@ class Ladder:
         caller = sought.caller
         if caller.replay == "off":
             return None
-        exact = await self._store.find_candidates(caller.session, "exact", sought.identity.exact)
-        return reusable_row(exact, caller, await self._served(caller, exact))
+        exact = await self._find(caller, "exact", sought.identity.exact)
+        served = await self._served(caller, exact)
+        # From here nothing waits: two calls that look side by side never get one row both.
+        free = [each for each in exact if each.step_id not in self._rows_taken]
+        row = reusable_row(free, caller, served)
+        if row is not None:
+            self._rows_taken.add(row)
+        return row
+
+    def release_row(self, row: int | None) -> None:
+        """Give a row back: it was claimed, or the call ended before."""
+        if row is not None:
+            self._rows_taken.discard(row)
+
+    def note_claimed(self, step_id: int) -> None:
+        """Note that a step is in flight: it answers nobody else until it has landed."""
+        self._in_the_air.add(step_id)
+
+    def note_landed(self, step_id: int) -> None:
+        """Note that a step's flight is over, however it ended."""
+        self._in_the_air.discard(step_id)
+
+    async def _find(self, caller: Caller, key: Key, value: bytes) -> tuple[Candidate, ...]:
+        """Return the candidates that are not in the air."""
+        found = await self._store.find_candidates(caller.session, key, value)
+        return tuple(each for each in found if each.step_id not in self._in_the_air)
 
     async def settle(self, caller: Caller, hit: Hit, exact: bytes) -> None:
         """Write what taking a step changes, before its answer is released."""
@@ -148,12 +177,14 @@ class Ladder:
         if caller.run_id is None:
             return
         served = Served(step_id, caller.call_id, now_ms(), is_delivered=False)
-        await self._store.record_served(served, caller.session, caller.run_id)
-        key = (caller.session, caller.run_id)
-        promised = self._promised.get(key, {})
-        promised.pop(step_id, None)
-        if not promised:
-            self._promised.pop(key, None)
+        try:
+            await self._store.record_served(served, caller.session, caller.run_id)
+        finally:
+            key = (caller.session, caller.run_id)
+            promised = self._promised.get(key, {})
+            promised.pop(step_id, None)
+            if not promised:
+                self._promised.pop(key, None)
 
     def note_delivered(self, caller: Caller, step_id: int) -> None:
         """Note that the caller has its answer whole; nothing without a run id."""
@@ -164,15 +195,14 @@ class Ladder:
 
     async def _climb_on(self, sought: Sought) -> Hit | None:
         caller, identity = sought.caller, sought.identity
-        find = self._store.find_candidates
-        alias = await find(caller.session, "alias", identity.exact)
+        alias = await self._find(caller, "alias", identity.exact)
         served = await self._served(caller, alias)
         again = choose_exact(alias, caller, served, goes_to_mock=sought.goes_to_mock)
         if again is not None:
             return self._take(caller, Hit(again, "pinned"))
 
-        pinned = await find(caller.session, "pinned", identity.pinned)
-        masked = await find(caller.session, "masked", identity.masked)
+        pinned = await self._find(caller, "pinned", identity.pinned)
+        masked = await self._find(caller, "masked", identity.masked)
         both = {each.step_id: each for each in (*pinned, *masked)}
         if not both:
             return None
@@ -183,8 +213,8 @@ class Ladder:
         if caller.run_id is None and caller.step_number is not None:
             at_number = await self._store.count_steps_at(caller.session, caller.step_number)
         # Read once more, and last: from here to the taking nothing waits.
-        pinned = await find(caller.session, "pinned", identity.pinned)
-        masked = await find(caller.session, "masked", identity.masked)
+        pinned = await self._find(caller, "pinned", identity.pinned)
+        masked = await self._find(caller, "masked", identity.masked)
         served = await self._served(caller, (*pinned, *masked))
         found = choose_pinned(
             pinned, caller, served, differing, emitters, goes_to_mock=sought.goes_to_mock
@@ -207,7 +237,9 @@ class Ladder:
         self, sought: Sought, candidates: Iterable[Candidate]
     ) -> dict[int, tuple[ToolResult, ...]]:
         """Return, per candidate that can be compared, the results that differ from its own."""
-        mine = tool_results(sought.dialect, sought.ask.messages)
+        # What goes on from something upstream comes after all that is on record.
+        before = CONVERSATION_MAX if sought.ask.goes_on_from is not None else 0
+        mine = tool_results(sought.dialect, sought.ask.messages, before)
         found: dict[int, tuple[ToolResult, ...]] = {}
         for candidate in list(candidates)[:COMPARED_MAX]:
             if not mine:
@@ -215,7 +247,8 @@ class Ladder:
                 continue
             body = await self._store.read_request(candidate.step_id)
             messages = body.get(sought.dialect.list_key) if isinstance(body, dict) else None
-            recorded = tool_results(sought.dialect, messages if isinstance(messages, list) else ())
+            listed = messages if isinstance(messages, list) else ()
+            recorded = tool_results(sought.dialect, listed, before)
             differing = differing_results(mine, recorded)
             if differing is not None:
                 found[candidate.step_id] = differing
@@ -265,18 +298,18 @@ class Ladder:
     async def explain(self, sought: Sought) -> Miss | None:
         """Return what a call that was not found came near to; None if it goes on, or is new."""
         recent = self._recent.get(sought.caller.session, ())
-        chain = sought.chain
-        if any(_goes_on(old.chain, chain) for old in recent):
+        names = _names(sought.chain)
+        if any(0 < len(old.names) < len(names) and names.startswith(old.names) for old in recent):
             return None
         number = None if sought.caller.run_id is not None else sought.caller.step_number
-        near = [old for old in recent if _stands_beside(old, chain, number)]
+        near = [old for old in recent if _stands_beside(old, names, number)]
         if near:
-            best = max(near, key=lambda old: _shared(old.chain, chain))
-            is_near = number is not None or _shared(best.chain, chain) > 0
+            best = max(near, key=lambda old: _shared(old.names, names))
+            is_near = number is not None or _shared(best.names, names) > 0
             steps: tuple[int, ...] = (best.step_id,) if is_near else ()
         else:
             alike = await self._store.find_alike(
-                sought.caller.session, len(chain), number, ALIKE_MAX
+                sought.caller.session, len(sought.chain), number, ALIKE_MAX
             )
             steps = tuple(each.step_id for each in alike)
         found = [await self._compare(sought, step, is_placed=number is not None) for step in steps]
@@ -290,7 +323,7 @@ class Ladder:
         self._recent.move_to_end(session)
         if len(self._recent) > SESSIONS_REMEMBERED_MAX:
             self._recent.popitem(last=False)
-        recent.append(_Recent(sought.chain, step_id, step_number))
+        recent.append(_Recent(_names(sought.chain), step_id, step_number))
 
     async def _compare(
         self, sought: Sought, step_id: int, *, is_placed: bool
@@ -321,11 +354,13 @@ class Ladder:
         return shared, Miss(step.step_number, step.index, path, _shown(sent), _shown(recorded))
 
 
-def tool_results(dialect: Dialect, messages: Sequence[JSON]) -> tuple[ToolResult, ...]:
-    """Return every tool result of a conversation, in order."""
+def tool_results(
+    dialect: Dialect, messages: Sequence[JSON], before: int = 0
+) -> tuple[ToolResult, ...]:
+    """Return every tool result of a conversation, in order; `before` messages went ahead of it."""
     return tuple(
         ToolResult(call_id, hashlib.sha256(canonical(content)).digest(), position)
-        for position, message in enumerate(messages)
+        for position, message in enumerate(messages, before)
         for call_id, content in dialect.tool_results(message)
     )
 
@@ -359,16 +394,18 @@ def first_difference(theirs: JSON, recorded: JSON, path: str = "") -> tuple[str,
     return path, theirs, recorded
 
 
-def _goes_on(old: tuple[bytes, ...], new: tuple[bytes, ...]) -> bool:
-    return len(old) < len(new) and new[: len(old)] == old
+def _names(chain: tuple[bytes, ...]) -> bytes:
+    return b"".join(each[:NAME_BYTES] for each in chain)
 
 
-def _stands_beside(old: _Recent, chain: tuple[bytes, ...], number: int | None) -> bool:
-    return len(old.chain) == len(chain) if number is None else old.step_number == number
+def _stands_beside(old: _Recent, names: bytes, number: int | None) -> bool:
+    return len(old.names) == len(names) if number is None else old.step_number == number
 
 
-def _shared(old: tuple[bytes, ...], new: tuple[bytes, ...]) -> int:
-    return sum(mine == theirs for mine, theirs in zip(old, new, strict=False))
+def _shared(old: bytes, new: bytes) -> int:
+    """Return how many messages two requests have in common, place by place."""
+    places = range(0, min(len(old), len(new)), NAME_BYTES)
+    return sum(old[at : at + NAME_BYTES] == new[at : at + NAME_BYTES] for at in places)
 
 
 def _shown(value: JSON) -> str:

@@ -5,8 +5,8 @@
 Theory of operation. A call that names a session is known by (session, fingerprint, place). Between
 "is it in the air?" and "now it is" nothing waits, so two identical calls can never both go
 upstream: the first registers a flight, and only *then* looks into the record; whoever comes later
-joins it. If the record had the answer after all, the flight lands `is_on_record` and all look
-there. The flight runs as a task of its own, so a client that leaves does not stop it.
+joins it. If the record had the answer after all, the flight lands with that hit and all replay
+it. The flight runs as a task of its own, so a client that leaves does not stop it.
 
 Invariants kept here: one call one bill (2); the others in `upstream.py`.
 """
@@ -14,15 +14,17 @@ Invariants kept here: one call one bill (2); the others in `upstream.py`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from dataclasses import dataclass
 
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s, now_ms
-from agentstate.ground.errors import AgentStateError, UpstreamTimeout
+from agentstate.ground.errors import AgentStateError, StoreError, UpstreamTimeout
 from agentstate.ground.records import Identity, ReplayNote, RequestRecord
-from agentstate.steps.drift import mask_for
+from agentstate.steps.air import Air, Airborne, Patience
+from agentstate.steps.drift import Masker
 from agentstate.steps.flight import Flight, Follower, Landing
 from agentstate.steps.identify import Caller, Scope, identify, raw_key, read_caller, read_scope
 from agentstate.steps.ladder import Hit, Miss
@@ -33,14 +35,19 @@ from agentstate.steps.reply import (
     error_response,
     marks,
     refusal_response,
+    replayed_headers,
     stream_headers,
 )
-from agentstate.steps.target import Targets
-from agentstate.steps.upstream import DESERTED, UpstreamCall
+from agentstate.steps.target import Targets, is_native
+from agentstate.steps.upstream import UpstreamCall
 from agentstate.wire.coding import decode_request_body
 from agentstate.wire.message import Request, Response
 
+log = logging.getLogger("agentstate.pipeline")
+
 MIB = 1024 * 1024
+# Parsing and hashing this much, and a first search for clocks in it, takes about a millisecond.
+READ_ON_LOOP_BYTES_MAX = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +69,22 @@ class Pipeline:
         self._settings = services.settings
         self._store = services.store
         self._targets = targets
-        self._mask_patterns = tuple(re.compile(each) for each in services.settings.replay.mask)
-        # (session, fingerprint) → what is in the air; several where steps or runs differ.
-        self._airborne: dict[tuple[str, bytes], list[_Airborne]] = {}
+        self._masker = Masker(re.compile(each) for each in services.settings.replay.mask)
+        self._air = Air()
 
     @property
     def in_flight_count(self) -> int:
         """How many calls are in the air."""
-        return sum(len(flights) for flights in self._airborne.values())
+        return self._air.count
 
     def read_caller(self, request: Request, entry: Entry) -> Caller | None:
         """Read who calls; None = no session is named. Raises `BadRequest`."""
         return read_caller(request.headers, entry.url_session, self._settings.replay)
 
-    async def answer(self, request: Request, entry: Entry, caller: Caller) -> Response:
+    async def answer(self, request: Request, entry: Entry, caller: Caller) -> Response | None:
         """Answer a call that names a session: from the record, by joining, or from upstream.
 
+        None: it is none that could be recorded (`Ask.passes_through`); the door passes it on.
         Errors that are meant come back rendered in the caller's dialect.
         """
         try:
@@ -86,16 +93,20 @@ class Pipeline:
             own = marks(session=caller.session, overhead_s=monotonic_s() - request.started_s)
             return error_response(entry.dialect, error, own)
 
-    async def _answer(self, request: Request, entry: Entry, caller: Caller) -> Response:
+    async def _answer(self, request: Request, entry: Entry, caller: Caller) -> Response | None:
         raw = await request.body(self._settings.server.body_max_mb * MIB)
-        scope = read_scope(entry.dialect, entry.path, entry.url_provider, request.headers)
+        scope = read_scope(
+            entry.dialect, entry.path, entry.query, entry.url_provider, request.headers
+        )
         if caller.replay in ("pinned", "exact"):
             response = await self._replay_raw(request, entry, caller, scope, raw)
             if response is not None:
                 return response
 
         call = await self._read_call(request, entry, caller, scope, raw)
-        airborne = self._joinable(call)
+        if call.ask.passes_through:
+            return None
+        airborne = self._air.joinable(call)
         leads = airborne is None
         if airborne is None:
             airborne = self._launch(call)
@@ -104,25 +115,25 @@ class Pipeline:
             match delivered:
                 case Response():
                     return delivered
+                case Hit() if caller.replay == "exact" and delivered.rung != "exact":
+                    # The call it joined was content with less.
+                    airborne, leads = self._launch(call), True
                 case Hit():
                     return await self._replay(request, entry, caller, delivered, call)
-                case _Airborne():
+                case Airborne():
                     airborne, leads = delivered, False
 
     async def _read_call(
         self, request: Request, entry: Entry, caller: Caller, scope: Scope, raw: bytes
     ) -> Call:
         coding = request.headers.text(b"content-encoding")
-        body_max = self._settings.server.body_max_mb * MIB
-
-        mask = mask_for(now_ms(), masks_ids=caller.run_id is not None, patterns=self._mask_patterns)
+        mask = self._masker.mask_for(now_ms(), masks_ids=caller.run_id is not None)
 
         def read() -> tuple[Ask, Identity, RequestRecord]:
-            body = canonical.parse(decode_request_body(raw, coding, body_max))
-            ask = entry.dialect.read_ask(body)
+            ask = self._read_ask(request, entry, raw)
             return ask, *identify(entry.dialect, scope, raw, ask, mask)
 
-        is_large = len(raw) > canonical.OFF_LOOP_BYTES or coding is not None
+        is_large = len(raw) > READ_ON_LOOP_BYTES_MAX or coding is not None
         ask, identity, record = await asyncio.to_thread(read) if is_large else read()
         return Call(
             dialect=entry.dialect,
@@ -136,9 +147,19 @@ class Pipeline:
             identity=identity,
             record=record,
             target=self._targets.choose(
-                entry.dialect.provider, entry.url_provider, ask.model, request.headers
+                entry.dialect.provider,
+                entry.url_provider,
+                ask.model,
+                request.headers,
+                is_native=is_native(entry.path),
             ),
         )
+
+    def _read_ask(self, request: Request, entry: Entry, raw: bytes) -> Ask:
+        """Read a body. Raises `BadRequest` and what `decode_request_body` does."""
+        coding = request.headers.text(b"content-encoding")
+        body_max = self._settings.server.body_max_mb * MIB
+        return entry.dialect.read_ask(canonical.parse(decode_request_body(raw, coding, body_max)))
 
     # --- replay -----------------------------------------------------------------------------
 
@@ -150,14 +171,22 @@ class Pipeline:
         candidates = await self._store.find_candidates(caller.session, "raw", key)
         if not candidates:
             return None
+        if self._air.has(caller.session, candidates[0].identity.exact):
+            return None  # it is in the air: to be joined, or to be told apart from
         # Equal bytes name an equal model, so the target can be chosen without reading them.
         target = self._targets.choose(
-            entry.dialect.provider, entry.url_provider, candidates[0].model, request.headers
+            entry.dialect.provider,
+            entry.url_provider,
+            candidates[0].model,
+            request.headers,
+            is_native=is_native(entry.path),
         )
         hit = await self._services.ladder.climb_raw(caller, candidates, goes_to_mock=target.is_mock)
         if hit is None:
             return None
-        return await self._replay(request, entry, caller, hit, None, candidates[0].streams)
+        return await self._replay(
+            request, entry, caller, hit, None, raw, wants_stream=candidates[0].streams
+        )
 
     async def _replay(
         self,
@@ -166,14 +195,22 @@ class Pipeline:
         caller: Caller,
         hit: Hit,
         call: Call | None,
+        raw: bytes = b"",
+        *,
         wants_stream: bool = False,
     ) -> Response:
-        """Answer from the record. `call` None: its body was not read; `wants_stream` tells."""
+        """Answer from the record. `call` None: `raw` was not read; `wants_stream` tells."""
         found = hit.candidate
         answer = await self._store.read_answer(found.step_id)
         assert answer is not None, "a complete step has an answer"
         exact = found.identity.exact if call is None else call.identity.exact
-        await self._services.ladder.settle(caller, hit, exact)
+        await self._settle(caller, hit, exact)
+        wants_usage = call is not None and call.ask.wants_usage
+        if call is not None:
+            wants_stream = call.ask.streams
+        elif wants_stream and answer.form == "body":
+            # Rare: a stream that was answered whole. What it asked for is in the body alone.
+            wants_usage = self._read_ask(request, entry, raw).wants_usage
         own = marks(
             session=caller.session,
             step_number=found.step_number,
@@ -188,13 +225,23 @@ class Pipeline:
             entry.dialect,
             answer,
             own,
-            wants_stream=wants_stream if call is None else call.ask.streams,
-            wants_usage=call is not None and call.ask.wants_usage,
+            wants_stream=wants_stream,
+            wants_usage=wants_usage,
         )
+        response.headers = list(replayed_headers(response.headers))
         self._watch_delivery(request, caller, found.step_id)
         if self._settings.replay.speed == "recorded" and answer.pace:
             response = at_recorded_speed(response, answer)
         return response
+
+    async def _settle(self, caller: Caller, hit: Hit, exact: bytes) -> None:
+        """Write what a replay changes; where the disk is to hinder nothing, go on without."""
+        try:
+            await self._services.ladder.settle(caller, hit, exact)
+        except StoreError as error:
+            if self._settings.store.on_failure == "refuse":
+                raise
+            log.error("a replay could not be noted: %s", error.message)
 
     def _watch_delivery(self, request: Request, caller: Caller, step_id: int) -> None:
         """Note that an answer which is ready was delivered, unless the client has left already."""
@@ -203,53 +250,26 @@ class Pipeline:
 
     # --- flights ----------------------------------------------------------------------------
 
-    def _joinable(self, call: Call) -> _Airborne | None:
-        """Return this very call if it is in the air, or None (DESIGN section 5, the same call)."""
-        mine = call.caller
-        for airborne in self._airborne.get(_air_key(call), ()):
-            theirs = airborne.call.caller
-            has_equal_id = mine.call_id is not None and mine.call_id == theirs.call_id
-            if mine.replay in ("refresh", "off"):
-                if has_equal_id:
-                    return airborne
-            elif mine.run_id is not None:
-                # Under a run id another call id is another occurrence.
-                if theirs.run_id == mine.run_id and (has_equal_id or mine.call_id is None):
-                    return airborne
-            elif theirs.step_number == mine.step_number or mine.step_number is None:
-                return airborne
-        return None
-
-    def _elsewhere(self, airborne: _Airborne) -> _Airborne | None:
-        """Return a call that an earlier run left in the air and this run has not joined, or None.
-
-        The earlier run is likely dead; its call is being finished for whoever asks next.
-        """
-        mine = airborne.call.caller
-        if mine.run_id is None or mine.replay in ("refresh", "off"):
-            return None
-        for other in self._airborne.get(_air_key(airborne.call), ()):
-            theirs = other.call.caller.run_id
-            if theirs not in (None, mine.run_id) and mine.run_id not in other.runs_joined:
-                other.runs_joined.add(mine.run_id)
-                return other
-        return None
-
-    def _launch(self, call: Call) -> _Airborne:
+    def _launch(self, call: Call) -> Airborne:
         """Register the call as in the air and send it on its way, in one step."""
         flight = Flight(self._settings.stream.spool_bytes_max)
-        airborne = _Airborne(call, flight)
+        airborne = Airborne(call, flight)
         airborne.upstream = UpstreamCall(
-            self._services, call, flight, lambda: self._elsewhere(airborne)
+            self._services, call, flight, lambda: self._air.elsewhere(airborne)
         )
-        self._airborne.setdefault(_air_key(call), []).append(airborne)
+        self._air.add(airborne)
         task = self._services.tasks.start(self._fly(airborne), "flight")
-        leaves_at_once = call.caller.cancels_on_disconnect
-        patience_s = 0.0 if leaves_at_once else self._settings.forward.detached_timeout_s
-        flight.on_desert = _Patience(task, patience_s)
+        airborne.patience = Patience(lambda: self._give_up(airborne, task))
+        flight.on_desert = airborne.patience
         return airborne
 
-    async def _fly(self, airborne: _Airborne) -> None:
+    def _give_up(self, airborne: Airborne, task: asyncio.Task[None]) -> None:
+        """Stop a call that nobody waits for."""
+        if not task.done():
+            self._air.ground(airborne)
+            airborne.upstream.stop(task)
+
+    async def _fly(self, airborne: Airborne) -> None:
         """Take one call upstream and land its flight, whatever happens."""
         landing = Landing(error=AgentStateError("The proxy failed on this call; see its log."))
         try:
@@ -265,20 +285,20 @@ class Pipeline:
             )
             raise
         finally:
-            key = _air_key(airborne.call)
-            flights = self._airborne[key]
-            flights.remove(airborne)
-            if not flights:
-                del self._airborne[key]
+            self._air.ground(airborne)
             airborne.flight.land(landing)
+            airborne.forget()
 
     async def _deliver(
-        self, airborne: _Airborne, call: Call, request: Request, *, leads: bool
-    ) -> Response | Hit | _Airborne:
+        self, airborne: Airborne, call: Call, request: Request, *, leads: bool
+    ) -> Response | Hit | Airborne:
         """Answer one client from a flight; or say where the answer is instead: on record, or in
         the air for another run."""
         flight = airborne.flight
-        follower: Follower | None = flight.attach()
+        patience_s = self._settings.forward.detached_timeout_s
+        if airborne.patience is not None and not call.caller.cancels_on_disconnect:
+            airborne.patience.extend(patience_s)
+        follower: Follower | None = flight.attach(reads=call.ask.streams)
         assert follower is not None
         request.on_gone(follower.leave)
         try:
@@ -287,7 +307,7 @@ class Pipeline:
             else:
                 await flight.started()
                 if flight.head is not None:
-                    await self._note_joined(airborne, call, leads=leads)
+                    await self._record_joined(airborne, call)
                     response = self._stream_response(airborne, call, follower, leads=leads)
                     follower = None  # it leaves when the response ends
                     return response
@@ -298,48 +318,57 @@ class Pipeline:
         assert landing is not None, "waited for it"
         if landing.hit is not None:
             return landing.hit
-        if isinstance(landing.elsewhere, _Airborne):
+        if isinstance(landing.elsewhere, Airborne):
             return landing.elsewhere
-        await self._note_joined(airborne, call, leads=leads)
-        if landing.answer is not None and landing.step_id is not None:
+        if landing.answer is None:
+            return _landed_response(landing, call, airborne.upstream.miss, leads=True)
+        await self._record_joined(airborne, call)
+        if not leads:
+            self._count_joined(airborne, call)
+        if landing.step_id is not None:
             self._watch_delivery(request, call.caller, landing.step_id)
         return _landed_response(landing, call, airborne.upstream.miss, leads=leads)
 
-    async def _note_joined(self, airborne: _Airborne, call: Call, *, leads: bool) -> None:
-        """Count a joined call as a saving, and for its run as served."""
+    async def _record_joined(self, airborne: Airborne, call: Call) -> None:
+        """Write that the caller's run got a step that another run began."""
         claimed = airborne.upstream.claimed
-        if leads or claimed is None:
-            return
-        landing = airborne.flight.landing
-        self._store.note_replay(
-            ReplayNote(
-                session=call.caller.session,
-                step_id=claimed.step_id,
-                replayed_ms=now_ms(),
-                mode="joined",
-                saved_microusd=(landing.cost_microusd or 0) if landing else 0,
-                run_id=call.caller.run_id,
-            )
-        )
-        if call.caller.run_id != airborne.call.caller.run_id:
+        if claimed is not None and call.caller.run_id != airborne.call.caller.run_id:
             await self._services.ladder.record_served(call.caller, claimed.step_id)
 
+    def _count_joined(self, airborne: Airborne, call: Call) -> None:
+        """Count a call that joined another and got its answer as a saving."""
+        landing = airborne.flight.landing
+        if landing is not None and landing.answer is not None and landing.step_id is not None:
+            self._store.note_replay(
+                ReplayNote(
+                    session=call.caller.session,
+                    step_id=landing.step_id,
+                    replayed_ms=now_ms(),
+                    mode="joined",
+                    saved_microusd=landing.cost_microusd or 0,
+                    run_id=call.caller.run_id,
+                )
+            )
+
     def _stream_response(
-        self, airborne: _Airborne, call: Call, follower: Follower, *, leads: bool
+        self, airborne: Airborne, call: Call, follower: Follower, *, leads: bool
     ) -> Response:
         head = airborne.flight.head
         assert head is not None, "a stream that began has a head"
-        claimed = airborne.upstream.claimed
-        if claimed is not None and call.caller.run_id is not None:
-            step_id = claimed.step_id
-            follower.on_delivered = lambda: self._services.ladder.note_delivered(
-                call.caller, step_id
-            )
+
+        def delivered() -> None:
+            landing = airborne.flight.landing
+            if landing is not None and landing.step_id is not None:
+                self._services.ladder.note_delivered(call.caller, landing.step_id)
+            if not leads:
+                self._count_joined(airborne, call)
+
+        follower.on_delivered = delivered
         own = self._stream_marks(airborne, call, leads=leads)
         return Response(head.status, stream_headers((*head.headers, *own)), follower)
 
     def _stream_marks(
-        self, airborne: _Airborne, call: Call, *, leads: bool
+        self, airborne: Airborne, call: Call, *, leads: bool
     ) -> list[tuple[bytes, bytes]]:
         claimed = airborne.upstream.claimed
         overhead_s = monotonic_s() - call.started_s - airborne.upstream.upstream_s
@@ -352,39 +381,6 @@ class Pipeline:
             overhead_s=overhead_s if leads else None,
             miss=_miss_text(airborne.upstream.miss),
         )
-
-
-class _Patience:
-    """Stops a flight that nobody waits for once its time is up."""
-
-    def __init__(self, task: asyncio.Task[None], patience_s: float) -> None:
-        self._task = task
-        self._patience_s = patience_s
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __call__(self, is_deserted: bool) -> None:
-        """Begin to wait when the last client leaves; stop when one comes back."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if is_deserted and not self._task.done():
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._patience_s, self._task.cancel, DESERTED)
-
-
-class _Airborne:
-    """A call in the air: what was asked, what has arrived, who is at it."""
-
-    upstream: UpstreamCall  # set by who launches it
-
-    def __init__(self, call: Call, flight: Flight) -> None:
-        self.call = call
-        self.flight = flight
-        self.runs_joined: set[str] = set()  # other runs that were given this call
-
-
-def _air_key(call: Call) -> tuple[str, bytes]:
-    return call.caller.session, call.identity.exact
 
 
 def _miss_text(miss: Miss | None) -> str | None:

@@ -21,7 +21,7 @@ from agentstate.ground.tasks import TaskSet
 from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
 from agentstate.steps.flight import Landing
 from agentstate.steps.forward import Transports, Try
-from agentstate.steps.identify import Caller, last_prompt
+from agentstate.steps.identify import Caller, last_prompt, message_digest
 from agentstate.steps.ladder import Ladder, Miss, Sought
 from agentstate.steps.target import Target
 from agentstate.store.base import Store
@@ -61,12 +61,14 @@ class Call:
 
     def sought(self) -> Sought:
         """Return the call as the ladder needs it."""
+        chain = tuple(part.digest for part in self.record.chain)
         return Sought(
             dialect=self.dialect,
             caller=self.caller,
             identity=self.identity,
             ask=self.ask,
-            chain=tuple(part.digest for part in self.record.chain),
+            # A text that stands for a message is in no recorded chain, but begins a conversation.
+            chain=chain or tuple(map(message_digest, self.ask.messages)),
             goes_to_mock=self.target.is_mock,
         )
 
@@ -79,6 +81,7 @@ class Recording:
         self._call = call
         self.claimed: Claimed | None = None  # None = not yet, or the disk is down
         self.is_saved = False  # an answer is on the disk
+        self.is_noted = False  # how the call ended is written, or nothing has to be
         self.upstream_s = 0.0  # spent waiting for the upstream until the head was released
 
     def since_start_ms(self) -> int:
@@ -116,6 +119,8 @@ class Recording:
             if self._services.settings.store.on_failure == "refuse":
                 raise
             log.error("the call goes on unrecorded: %s", error.message)
+        else:
+            self._services.ladder.note_claimed(self.claimed.step_id)
         self._services.crash("claimed")
 
     async def commit(
@@ -134,6 +139,7 @@ class Recording:
             step_id=self.claimed.step_id,
             now_ms=now_ms(),
             ask=call.ask,
+            input_chars=len(call.raw),
             attempts=(attempt.ended(),),
             answer=answer,
             recorded=recorded,
@@ -151,7 +157,7 @@ class Recording:
                 error.message,
             )
             return
-        self.is_saved = True
+        self.is_saved = self.is_noted = True
         services.crash("after_commit")
 
     async def append(self, answer: Answer, content: bytes, pace: bytes, *, seals: bool) -> None:
@@ -160,8 +166,8 @@ class Recording:
             return
         usage, is_estimate = answer.usage, False
         if usage is None and seals:
-            usage, is_estimate = count_usage(answer, self._call.ask)
-        cost = self.cost(answer, is_final=seals)
+            usage, is_estimate = count_usage(answer, len(self._call.raw))
+        cost = self.cost(answer)
         tail = Tail(self.claimed.step_id, content, pace, seals, usage, is_estimate, cost)
         self._services.crash("before_tail")
         try:
@@ -173,6 +179,7 @@ class Recording:
 
     async def fail(self, attempt: Try, error: AgentStateError, excerpt: bytes = b"") -> None:
         """Write that no complete answer came."""
+        self.is_noted = True
         if self.claimed is None:
             return
         attempts = (attempt.ended(error, excerpt),)
@@ -184,17 +191,19 @@ class Recording:
             # Nothing is lost by it: an open claim is marked interrupted at the next start.
             log.error("a failed call could not be noted: %s", failure.message)
 
-    def cost(self, answer: Answer, *, is_final: bool = True) -> int | None:
+    async def close(self, attempt: Try) -> None:
+        """See to it that the claim does not stay open, however the call ended."""
+        if self.is_noted:
+            return
+        await self.fail(attempt, AgentStateError("The call ended without an answer on record."))
+
+    def cost(self, answer: Answer) -> int | None:
         """Return what the answer costs in micro-dollars; None = not known (yet)."""
-        usage, is_estimate = answer.usage, False
-        if usage is None and is_final:
-            usage, is_estimate = count_usage(answer, self._call.ask)
         return cost_of(
             self._services.prices,
             self._call.target.provider,
             answer.model or self._call.ask.model,
-            usage,
-            is_estimate=is_estimate,
+            answer,
         )
 
     def landing(

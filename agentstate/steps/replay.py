@@ -53,6 +53,27 @@ def choose_exact(
     return next((each for each in fit if each.step_id not in served), None)
 
 
+def choose_repeated(
+    candidates: Sequence[Candidate], caller: Caller, *, goes_to_mock: bool
+) -> Candidate | None:
+    """Return the step that a call which does not look (`refresh`, `off`) made before, or None.
+
+    Only an equal call id says that it is the same call.
+    """
+    if caller.call_id is None:
+        return None
+    return next(
+        (
+            each
+            for each in reversed(candidates)
+            if each.call_id == caller.call_id
+            and each.run_id == caller.run_id
+            and is_replayable(each, goes_to_mock=goes_to_mock)
+        ),
+        None,
+    )
+
+
 def same_call(
     candidates: Iterable[Candidate], caller: Caller, served: Mapping[int, Served]
 ) -> Candidate | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agentstate.dialects.base import Dialect
-from agentstate.ground.errors import AgentStateError, UpstreamError
+from agentstate.ground.errors import AgentStateError, UpstreamError, shorten
 from agentstate.ground.records import RecordedAnswer
 from agentstate.wire.message import HOP_BY_HOP, Pair, Response
 from agentstate.wire.sse import SSEDecoder
@@ -23,6 +23,12 @@ _NOT_PASSED = HOP_BY_HOP | frozenset(
      b"access-control-allow-headers", b"access-control-expose-headers",
      b"access-control-max-age")
 )  # fmt: skip
+_OF_THEN = frozenset(
+    (b"date", b"age", b"alt-svc", b"strict-transport-security", b"retry-after", b"nel",
+     b"report-to", b"server-timing")
+)  # fmt: skip
+HEADER_CHARS_MAX = 200  # of a model's name or a path; http.client stops at 64 KiB a line
+
 # A stream must not be held back or squeezed by what stands between us and the client.
 _UNBUFFERED: tuple[Pair, ...] = (
     (b"cache-control", b"no-cache"),
@@ -33,7 +39,20 @@ _UNBUFFERED_NAMES = frozenset(name for name, _ in _UNBUFFERED)
 
 def passed_headers(headers: Iterable[Pair]) -> tuple[Pair, ...]:
     """Return the upstream headers that go on to the client and into the record."""
-    return tuple(pair for pair in headers if pair[0].lower() not in _NOT_PASSED)
+    return tuple(
+        pair
+        for pair in headers
+        if (name := pair[0].lower()) not in _NOT_PASSED and not name.startswith(b"x-agentstate-")
+    )
+
+
+def replayed_headers(headers: Iterable[Pair]) -> tuple[Pair, ...]:
+    """Return the recorded headers that still are true: limits, clocks and offers were of then."""
+    return tuple(
+        pair
+        for pair in headers
+        if (name := pair[0].lower()) not in _OF_THEN and b"-ratelimit-" not in name
+    )
 
 
 def stream_headers(headers: Iterable[Pair]) -> list[Pair]:
@@ -53,7 +72,6 @@ def marks(
     attempts: int | None = None,
     cost_microusd: int | None = None,
     overhead_s: float | None = None,
-    approval_id: str | None = None,
     is_unsaved: bool = False,
     miss: str | None = None,
 ) -> list[Pair]:
@@ -69,7 +87,7 @@ def marks(
     if provider:
         found.append((b"x-agentstate-provider", _header_text(provider)))
     if model:
-        found.append((b"x-agentstate-model", _header_text(model)))
+        found.append((b"x-agentstate-model", _header_text(shorten(model, HEADER_CHARS_MAX))))
     if attempts is not None:
         found.append((b"x-agentstate-attempts", b"%d" % attempts))
         if attempts:
@@ -78,8 +96,6 @@ def marks(
         found.append((b"x-agentstate-cost-usd", _usd(cost_microusd)))
     if overhead_s is not None:
         found.append((b"x-agentstate-overhead-ms", b"%.3f" % (overhead_s * 1000)))
-    if approval_id is not None:
-        found.append((b"x-agentstate-approval-id", approval_id.encode()))
     if miss is not None:
         found.append((b"x-agentstate-miss", _header_text(miss)))
     if is_unsaved:
@@ -143,5 +159,5 @@ def _header_text(text: str) -> bytes:
         return text.encode("ascii")
     return b"".join(
         bytes((byte,)) if 32 < byte < 127 and byte != 37 else b"%%%02X" % byte
-        for byte in text.encode("utf-8")
+        for byte in text.encode("utf-8", "replace")
     )

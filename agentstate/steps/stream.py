@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import NoReturn
 
-from agentstate.dialects.base import Assembler, Mark
+from agentstate.dialects.base import Assembler, Mark, NumbersEvents
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import UpstreamError, UpstreamProtocol, UpstreamRefused
 from agentstate.ground.records import RecordedAnswer
@@ -25,8 +25,8 @@ from agentstate.wire.sse import Frame, SSEDecoder
 
 log = logging.getLogger("agentstate.stream")
 
-# After `[DONE]` some servers keep the socket open for minutes; a well-behaved one ends within one
-# round trip, and then its connection can be used again.
+# After the last event some servers keep the socket open for minutes; a well-behaved one ends within
+# one round trip, and then its connection can be used again.
 AFTER_DONE_S = 1.0
 
 
@@ -61,6 +61,9 @@ class StreamReader:
         self._opened_s = 0.0  # when the head was released
         self._first_content_ms: int | None = None
         self._is_committed = False
+        # When the answer has ended with its completing frame, until when more may come; None = it
+        # has not. No cut after it takes the answer back.
+        self._ends_s: float | None = None
         self.keeps_exchange = False  # it is closed in the background, not by who opened it
         self._is_error_out = False  # the upstream's own error event was passed on
         self._refusal: RecordedAnswer | None = None  # that error, as a response of its own
@@ -70,11 +73,10 @@ class StreamReader:
         decoder = SSEDecoder()
         is_done = False
         try:
-            async for chunk in self._chunks:
+            while not is_done and (chunk := await self._read()) is not None:
                 is_done = await self._take(decoder.feed(chunk))
-                if is_done:
-                    break
-                await self._flight.room()
+                if not is_done:
+                    await self._flight.room()
             if not is_done:
                 await self._end(decoder.finish())
         except UpstreamError as error:
@@ -87,6 +89,17 @@ class StreamReader:
             ),
             read=self._assembler.snapshot(),
         )
+
+    async def _read(self) -> bytes | None:
+        """Return what comes next; None = the body has ended, or the answer had and no more came."""
+        if self._ends_s is None:
+            return await anext(self._chunks, None)
+        # Some add a `[DONE]` to what was the end; others keep the socket open, or drop it.
+        try:
+            async with asyncio.timeout(max(self._ends_s - monotonic_s(), 0.0)):
+                return await anext(self._chunks, None)
+        except (TimeoutError, UpstreamError):
+            return None
 
     async def _take(self, frames: list[Frame]) -> bool:
         """Take in the frames of one read; True = the stream's own end was among them."""
@@ -136,6 +149,8 @@ class StreamReader:
             )
             await self._recording.commit(recorded, answer, self._attempt, self._first_content_ms)
             self._is_committed = True
+            if self._assembler.finish(clean_end=False).is_complete:
+                self._ends_s = monotonic_s() + AFTER_DONE_S
         self._services.crash("before_release")
         self._publish(piece)
         self._services.crash("released")
@@ -169,7 +184,10 @@ class StreamReader:
         if self._flight.head is None and self._refusal is not None:
             return self._recording.landing(refusal=self._refusal)
         if self._flight.head is not None and not self._is_error_out:
-            self._publish(self._call.dialect.error_event(error))
+            event = self._call.dialect.error_event(error)
+            if isinstance(self._assembler, NumbersEvents):
+                event = self._assembler.error_event(error)
+            self._publish(event)
         return self._recording.landing(error=error)
 
     def _let_end(self) -> None:

@@ -18,7 +18,7 @@ from agentstate.ground.records import Claimed, RecordedAnswer
 from agentstate.steps import forward
 from agentstate.steps.flight import Flight, Landing
 from agentstate.steps.forward import Try
-from agentstate.steps.ladder import Miss
+from agentstate.steps.ladder import Miss, Sought
 from agentstate.steps.recording import Call, Recording, Services
 from agentstate.steps.stream import StreamReader
 from agentstate.wire.message import Exchange
@@ -44,6 +44,8 @@ class UpstreamCall:
         self.miss: Miss | None = None  # what the call came near to; None = nothing
         self._recording = Recording(services, call)
         self._stream: StreamReader | None = None
+        self._is_claiming = False
+        self._is_stopped = False
 
     @property
     def claimed(self) -> Claimed | None:
@@ -54,6 +56,23 @@ class UpstreamCall:
     def upstream_s(self) -> float:
         """Time spent waiting for the upstream until the head was released."""
         return self._recording.upstream_s
+
+    def stop(self, task: asyncio.Task[None]) -> None:
+        """Stop the call, which runs as `task`: nobody waits for it.
+
+        Not in the middle of its claim: a row that is written and not known would stay open.
+        """
+        if self._is_claiming:
+            self._is_stopped = True
+        else:
+            task.cancel(DESERTED)
+
+    def forget(self) -> None:
+        """Let go of what refers back here: the call is over, and its memory with it."""
+        self._find_elsewhere = _nowhere
+        self._stream = None
+        if (claimed := self._recording.claimed) is not None:
+            self._services.ladder.note_landed(claimed.step_id)
 
     async def run(self) -> Landing:
         """Go upstream and return how it ended.
@@ -69,35 +88,48 @@ class UpstreamCall:
         transport = services.transports.of(call.target)
         limits = forward.time_limits(services.settings.forward)
         transport.warm(call.target.origin, limits)
-        row = await services.ladder.row_to_reuse(sought)
-        self.miss = await services.ladder.explain(sought)
-        await self._recording.claim(row, self.miss)
-        if (claimed := self._recording.claimed) is not None:
-            services.ladder.remember(sought, claimed.step_id, claimed.step_number)
         attempt = forward.begin(call.target, call.headers)
         exchange: Exchange | None = None
         try:
+            await self._claim(sought)
             services.crash("sent")
             out = forward.out_call(
                 call.target, call.headers, call.path, call.query, call.raw, call.ask
             )
             exchange = await forward.send(transport, out, limits, attempt)
+            self._recording.upstream_s = monotonic_s() - attempt.started_s
             services.crash("head")
             return await self._receive(exchange, attempt)
         except UpstreamError as error:
+            if exchange is None:
+                self._recording.upstream_s = monotonic_s() - attempt.started_s
             named = forward.name_provider(error, call.target.provider)
             await self._recording.fail(attempt, named)
             return self._recording.landing(error=named)
         except asyncio.CancelledError as stop:
             # At the end of the process the claim stays open: at the next start it is what it is,
             # interrupted.
-            if stop.args == (DESERTED,):
-                left = UpstreamError("The client left, and the call was not waited for.")
-                await self._recording.fail(attempt, left)
+            self._recording.is_noted = self._recording.is_noted or stop.args != (DESERTED,)
             raise
         finally:
+            await self._recording.close(attempt)
             if exchange is not None and not (self._stream and self._stream.keeps_exchange):
                 await exchange.close()
+
+    async def _claim(self, sought: Sought) -> None:
+        ladder = self._services.ladder
+        row = await ladder.row_to_reuse(sought)
+        self._is_claiming = True
+        try:
+            self.miss = await ladder.explain(sought)
+            await self._recording.claim(row, self.miss)
+        finally:
+            self._is_claiming = False
+            ladder.release_row(row)
+        if self._is_stopped:
+            raise asyncio.CancelledError(DESERTED)
+        if (claimed := self._recording.claimed) is not None:
+            ladder.remember(sought, claimed.step_id, claimed.step_number)
 
     async def _receive(self, exchange: Exchange, attempt: Try) -> Landing:
         if not 200 <= exchange.status < 300:
@@ -130,3 +162,7 @@ class UpstreamCall:
         recorded = RecordedAnswer(exchange.status, headers, "body", raw)
         await recording.commit(recorded, answer, attempt, None)
         return recording.landing(answer=recorded, read=answer)
+
+
+def _nowhere() -> None:
+    """Find nothing."""

@@ -58,7 +58,8 @@ class Router:
             allowed.append(endpoint.method)
         if allowed:
             raise MethodNotAllowed(
-                f"{shorten(path)} takes {', '.join(sorted(allowed))}; found {method}."
+                f"{shorten(path)} takes {', '.join(sorted(allowed))}; found {method}.",
+                allowed=tuple(sorted(allowed)),
             )
         raise NotFound(f"There is no endpoint {method} {shorten(path)}.")
 

@@ -41,7 +41,11 @@ def request_head(call: OutCall, host: str, proxy: Proxy | None) -> h11.Request:
         if proxy.authorization is not None:
             headers.append((b"Proxy-Authorization", proxy.authorization))
     if not isinstance(call.body, bytes):
-        headers.append((b"Transfer-Encoding", b"chunked"))
+        # Some servers take no chunked request; so a length that is known is told.
+        if call.body_bytes is None:
+            headers.append((b"Transfer-Encoding", b"chunked"))
+        else:
+            headers.append((b"Content-Length", b"%d" % call.body_bytes))
     elif call.body or call.method in ("POST", "PUT", "PATCH"):  # RFC 9110 section 8.6
         headers.append((b"Content-Length", b"%d" % len(call.body)))
     try:

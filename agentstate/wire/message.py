@@ -168,6 +168,7 @@ class OutCall:
     target: bytes  # path and query
     headers: tuple[Pair, ...]
     body: bytes | AsyncIterator[bytes] = b""
+    body_bytes: int | None = None  # how long an iterator is; None = not known, so chunked
 
 
 class Exchange(Protocol):

@@ -163,6 +163,13 @@ def _terminates(playing: Play, wanted: list[str]) -> None:
     assert how in wanted, f"it ended {how}: {first.body[-300:]!r}"
 
 
+def _numbered_error(playing: Play) -> None:
+    *events, last = read_events(playing.first.body)
+    if last.name in ("error", "response.failed"):
+        numbers = [json.loads(event.data)["sequence_number"] for event in (*events, last)]
+        assert numbers == list(range(len(numbers)))
+
+
 def _aborted_means(playing: Play) -> None:
     if playing.first.ending in ("cut", "reset"):
         assert not playing.first.wire.endswith(b"\r\n0\r\n\r\n")
@@ -275,11 +282,16 @@ _STATES = {
     "failed": ("failed",),
 }
 _BY_REASON = "complete for all but '' and 'error' (those: incomplete/failed)"
+_BY_ENDING = (
+    "complete only for response.incomplete by max_output_tokens (like length); failed otherwise"
+)
 
 
 def _step_status(playing: Play, wanted: str) -> None:
     if wanted == _BY_REASON:
         wanted = "incomplete" if playing.case.variant in ("", "error") else "complete"
+    elif wanted == _BY_ENDING:
+        wanted = "complete" if playing.case.variant == "response.incomplete" else "failed"
     step = playing.step
     assert step["state"] in _STATES[wanted], step
 
@@ -306,7 +318,8 @@ def _step_usage(playing: Play, wanted: dict[str, int]) -> None:
 
 
 def _step_tool_calls(playing: Play, wanted: list[dict[str, Any]]) -> None:
-    got = playing.step["choices"][0]["tool_calls"]
+    choices = playing.step["choices"]
+    got = choices[0]["tool_calls"] if choices else []  # no answer, no calls
     # `id_note` is a remark and `parsed` what a person is shown of ''; both are not of the record.
     kept = [{key: call[key] for key in ("id", "name", "arguments")} for call in wanted]
     assert [{key: call[key] for key in ("id", "name", "arguments")} for call in got] == kept
@@ -414,6 +427,22 @@ def _request_paths(playing: Play, wanted: dict[str, Any]) -> None:
         for key in path.removeprefix("$.").split("."):
             got = got[key]
         assert got == value
+
+
+def _request_asserts(playing: Play, wanted: list[str]) -> None:
+    (call,) = playing.upstream.received
+    beta = dict(playing.sending.headers)[b"anthropic-beta"].decode()
+    ways: dict[str, bool] = {
+        "request body equals client body byte for byte (same protocol)": (
+            call.body == playing.sending.body
+        ),
+        # Equal bytes say it; this says what is in them.
+        "signatures, redacted data, order and empty thinking text unchanged": (
+            call.json()["messages"] == playing.case.client["body"]["messages"]
+        ),
+        "anthropic-beta forwarded": call.header("anthropic-beta") == beta,
+    }
+    assert all(ways[way] for way in wanted), ways
 
 
 def _targets(playing: Play, wanted: list[str]) -> None:
@@ -577,6 +606,11 @@ def _check_resend(playing: Play, wanted: dict[str, Any]) -> None:
             case "bytes_same_as_upstream":
                 assert value
                 assert again.body == playing.sent_bytes
+            case "client_events_equal_first_time" | "event_names_kept":
+                assert value
+                events = read_events(playing.first.body)
+                assert read_events(again.body) == events
+                assert all(event.name != "message" for event in events)
             case _:
                 raise AssertionError(f"no check for replay.resend_same.{key}")
 
@@ -620,6 +654,9 @@ _CLIENT: dict[str, Check] = {
     "completes_within_ms": _completes_within,
     "error": _client_error,
     "terminates": _terminates,
+    "error_event_if_any": _same_sentence(
+        "event: error or response.failed with the next sequence_number", _numbered_error
+    ),
     "aborted_means": _same_sentence("no zero-length chunk is written", _aborted_means),
     "must_not_contain_after_error": _same_sentence(
         "content from another attempt", _nothing_after_error
@@ -671,6 +708,7 @@ _UPSTREAM: dict[str, Check] = {
     "request_body_same_as_client": _request_same,
     "request_headers_absent": _headers_absent,
     "request_json_paths": _request_paths,
+    "request_asserts": _request_asserts,
     "paths": _targets,
     "requests_fully_answered": _fully_answered,
     "any_of": _upstream_any_of,

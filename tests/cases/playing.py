@@ -24,7 +24,7 @@ from tests.helpers.raw_client import (
     ask,
     render_request,
 )
-from tests.helpers.reading import ChatRead, read_chat, read_events
+from tests.helpers.reading import ChatRead, read_chat, read_events, read_messages
 from tests.helpers.upstream import End, Gate, Reply, Upstream
 
 DEFAULT_SESSION = "s1"  # renamed, so that many cases can share one proxy
@@ -192,8 +192,9 @@ class Play:
 
     @property
     def first_read(self) -> ChatRead:
-        """The first answer as a chat client reads it."""
-        return read_chat(self.first.header("content-type"), self.first.body)
+        """The first answer as a client of its path reads it."""
+        read = read_messages if self.sending.target.endswith("/messages") else read_chat
+        return read(self.first.header("content-type"), self.first.body)
 
     @property
     def step(self) -> dict[str, Any]:

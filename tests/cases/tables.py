@@ -33,8 +33,6 @@ _FALLBACK = "later: fallback"
 _EXPORT = "later: export"
 _DASHBOARD = "later: dashboard"
 _WEBHOOKS = "later: webhooks"
-_ANTHROPIC = "later: anthropic dialect"
-_RESPONSES = "later: responses dialect"
 _TRANSLATION = "later: translation between dialects"
 _SECURITY = "later: tokens, redaction and origin checks"
 _HEARTBEAT = "later: heartbeats while nothing comes"
@@ -58,7 +56,14 @@ LATER: dict[str, Settled] = {
         },
     ),
     "025-error-after-content-in-200-stream": Settled(_FALLBACK, drop=("client.setup.fallback",)),
-    "026-anthropic-overloaded-in-200-stream": _whole(_ANTHROPIC),
+    "026-anthropic-overloaded-in-200-stream": Settled(
+        _FALLBACK + "; with nothing left to try, the head goes out at the first event",
+        drop=(
+            "client.setup.fallback", "upstream.1", "expect.client.status_any_of",
+            "expect.client.no_event_before_error", "expect.upstream.calls",
+        ),
+        put={"expect.client.status": 200, "expect.upstream.calls": 1},
+    ),
     "034-tool-arguments-before-name": Settled(_GATE, drop=("expect.approval",)),
     "038-tool-bigint-arguments": Settled(_GATE, drop=("expect.approval",)),
     "045-chat-nan-infinity-json": Settled(_EXPORT, drop=("expect.export",)),
@@ -121,8 +126,6 @@ LATER: dict[str, Settled] = {
     "105-tr-parallel-tool-results": _whole(_TRANSLATION),
     "106-tr-tool-id-charset": _whole(_TRANSLATION),
     "108-tr-empty-arguments-to-input": _whole(_TRANSLATION),
-    "110-tr-thinking-signature": _whole(_ANTHROPIC),
-    "111-tr-thinking-stream-replay": _whole(_ANTHROPIC),
     "112-tr-cache-control": _whole(_TRANSLATION),
     "113-tr-system-merge-order": _whole(_TRANSLATION),
     "114-tr-image-in-tool-result": _whole(_TRANSLATION),
@@ -132,9 +135,7 @@ LATER: dict[str, Settled] = {
     "122-tr-refusal-to-anthropic": _whole(_TRANSLATION),
     "123-tr-gemini-schema": _whole(_TRANSLATION),
     "124-tr-ollama-stream-tools": _whole(_TRANSLATION),
-    "126-resp-stream-no-terminal": _whole(_RESPONSES),
-    "127-resp-incomplete-failed": _whole(_RESPONSES),
-    "128-resp-completed-without-output": _whole(_RESPONSES),
+    "126-resp-stream-no-terminal": Settled(_GATE, drop=("expect.approval",)),
     "129-resp-hold-tool": _whole(_GATE),
     "140-key-tenant-and-auth": _whole(_SECURITY),
     "141-storage-session-id-odd": Settled(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentstate.dialects import DIALECTS
+from agentstate.dialects import DIALECTS, dialect_for_path
 from agentstate.dialects.base import Assembler, Dialect, Mark
 from agentstate.ground.canonical import JSON, canonical, parse
 from agentstate.ground.chat import Answer
@@ -73,7 +73,10 @@ datas = st.one_of(
 def dialect(request: pytest.FixtureRequest) -> Dialect:
     """Each row of the table."""
     chosen: Dialect = request.param
-    return chosen
+    path = SAMPLES[chosen.name].path
+    bound = dialect_for_path(path) if path else chosen
+    assert bound is not None
+    return bound
 
 
 @pytest.fixture
@@ -111,7 +114,7 @@ class DialectContract:
         assert dialect.paths
         assert all(path.startswith("/") for path in dialect.paths)
         assert all(name == name.lower() for name in dialect.counted_headers)
-        assert isinstance(samples.ask[dialect.list_key], list)
+        assert not dialect.list_key or isinstance(samples.ask[dialect.list_key], list)
 
     # Requests
 
@@ -122,7 +125,7 @@ class DialectContract:
 
         assert ask.model == samples.model
         assert ask.body == body
-        assert list(ask.messages) == samples.ask[dialect.list_key]
+        assert list(ask.messages) == samples.ask.get(dialect.list_key, [])
         assert ask.choices == 1
 
     def test_fields_that_change_no_answer_do_not_count(
@@ -140,7 +143,14 @@ class DialectContract:
             assert changed.envelope != plain.envelope
 
     def test_a_stream_is_asked_for_by_true_alone(self, dialect: Dialect, samples: Samples) -> None:
-        assert dialect.read_ask({**samples.ask, "stream": True}).streams
+        if samples.stream_path:
+            streaming = dialect_for_path(samples.stream_path, "alt=sse")
+            assert streaming is not None
+            assert streaming.read_ask(samples.ask).streams
+            assert not dialect.read_ask(samples.ask).streams
+            return
+        # Some answers are never streamed.
+        assert dialect.read_ask({**samples.ask, "stream": True}).streams is bool(samples.streams)
         assert not dialect.read_ask({**samples.ask, "stream": False}).streams
         assert not dialect.read_ask(samples.ask).streams
 
@@ -157,9 +167,10 @@ class DialectContract:
 
         found = [blank for blank in blanks if blank is not None]
 
-        assert len(found) == 1
-        assert samples.result.encode() not in canonical(found[0])
-        assert b"call_1" in canonical(found[0])
+        assert len(found) == (1 if samples.result else 0)
+        for blank in found:
+            assert samples.result.encode() not in canonical(blank)
+            assert b"call_1" in canonical(blank)
         assert canonical(samples.ask) == before
 
     def test_system_text_is_masked_and_nothing_else(
@@ -175,9 +186,10 @@ class DialectContract:
 
         found = [each for each in (*masked, envelope) if each is not None]
 
-        assert len(found) == 1
-        assert b"CLOCK" in canonical(found[0])
-        assert samples.clock.encode() not in canonical(found[0])
+        assert len(found) == (1 if samples.clock else 0)
+        for calm in found:
+            assert b"CLOCK" in canonical(calm)
+            assert samples.clock.encode() not in canonical(calm)
         assert canonical(samples.ask) == before
 
     # Streams
@@ -223,7 +235,9 @@ class DialectContract:
         for name, frames in samples.streams.items():
             for kept in range(1, len(frames) + 1):
                 stream = b"".join(frames[:kept])
-                is_ended = Mark.DONE in feed(dialect.assembler(), read_frames(stream))
+                marks = feed(dialect.assembler(), read_frames(stream))
+                last = Mark.COMPLETING if samples.ends_with_completing else Mark.DONE
+                is_ended = last in marks
                 answer = assemble(dialect, stream, clean_end=False)
                 assert answer.is_complete is is_ended, (name, kept)
 
@@ -319,13 +333,13 @@ class DialectContract:
     # The other form
 
     def test_events_made_from_a_body_say_the_same(self, dialect: Dialect, samples: Samples) -> None:
-        for name, body in samples.bodies.items():
+        for name, body in samples.streamable.items():
             whole = dialect.read_answer(body)
             stream = b"".join(dialect.events_from_body(body, include_usage=True))
             assert assemble(dialect, stream, len(whole.choices)) == whole, name
 
     def test_usage_comes_only_when_asked_for(self, dialect: Dialect, samples: Samples) -> None:
-        for body in samples.bodies.values():
+        for body in samples.streamable.values():
             whole = dialect.read_answer(body)
             stream = b"".join(dialect.events_from_body(body, include_usage=False))
             assert assemble(dialect, stream) in (replace(whole, usage=None), whole)
@@ -333,7 +347,7 @@ class DialectContract:
     def test_made_events_are_whole_frames_that_end_as_the_dialect_does(
         self, dialect: Dialect, samples: Samples
     ) -> None:
-        for body in samples.bodies.values():
+        for body in samples.streamable.values():
             events = dialect.events_from_body(body, include_usage=True)
             frames = SSEDecoder().feed(b"".join(events))
             assert [frame.raw for frame in frames] == events
@@ -351,7 +365,7 @@ class DialectContract:
             assert dialect.read_answer(body) == assemble(dialect, stream), name
 
     def test_there_and_back_is_the_same_body(self, dialect: Dialect, samples: Samples) -> None:
-        for name, body in samples.bodies.items():
+        for name, body in samples.streamable.items():
             stream = b"".join(dialect.events_from_body(body, include_usage=True))
             again = dialect.body_from_events(read_frames(stream))
             # Numbers and their texts included; only the order of keys is free.
@@ -359,11 +373,13 @@ class DialectContract:
 
     def test_unknown_fields_survive_both_ways(self, dialect: Dialect, samples: Samples) -> None:
         key = samples.unknown.encode()
-        for body in samples.bodies.values():
+        for body in samples.streamable.values():
             made = b"".join(dialect.events_from_body(body, include_usage=False))
-            assert made.count(key) == body.count(key)
-        stream = b"".join(samples.streams["unknown fields"])
-        assert key in dialect.body_from_events(read_frames(stream))
+            # Some dialects show a thing twice, as it begins and as it is done.
+            assert made.count(key) >= body.count(key)
+        if samples.streams:
+            stream = b"".join(samples.streams["unknown fields"])
+            assert key in dialect.body_from_events(read_frames(stream))
 
     # Errors
 
@@ -382,7 +398,7 @@ class DialectContract:
     def test_our_error_event_ends_no_stream(
         self, dialect: Dialect, samples: Samples, error: AgentStateError
     ) -> None:
-        opening = samples.streams["text"][0]
+        opening = samples.streams["text"][0] if samples.streams else b""
         assembler = dialect.assembler()
 
         marks = feed(assembler, read_frames(opening + dialect.error_event(error)))

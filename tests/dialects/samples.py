@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentstate.ground.canonical import JSON
+from tests.dialects import samples_anthropic as anthropic
+from tests.dialects import samples_gemini as gemini
+from tests.dialects import samples_responses as responses
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +23,23 @@ class Samples:
 
     ask: dict[str, JSON]  # a request with system text, a tool result, and the list that grows
     model: str  # that it asks for
-    clock: str  # a part of its system text
-    result: str  # the content of its tool result
+    clock: str  # a part of its system text; '' = the dialect has none
+    result: str  # the content of its tool result; '' = the dialect has none
     uncounted: dict[str, JSON]  # fields that never change an answer
-    streams: dict[str, tuple[bytes, ...]]  # frames by the name of what they show
+    streams: dict[str, tuple[bytes, ...]]  # frames by the name of what they show; {} = never
     bodies: dict[str, bytes]
     error_stream: tuple[bytes, ...]  # begins like an answer, then the upstream's error
     error_body: bytes  # of an HTTP error, or inside a 200
     unknown: str  # a field nobody knows, which is in some stream and some body
+    # The completing frame is the end of a stream, so that nothing after it can take it back.
+    ends_with_completing: bool = False
+    path: str = ""  # of a call, where the path says what is asked; '' = it does not
+    stream_path: str = ""  # the same for a stream
+
+    @property
+    def streamable(self) -> dict[str, bytes]:
+        """The bodies that have a stream form."""
+        return self.bodies if self.streams else {}
 
 
 def _event(data: JSON) -> bytes:
@@ -203,7 +215,165 @@ _CHAT_BODIES: dict[str, bytes] = {
     ),
 }
 
+COMPLETION_HEAD: dict[str, Any] = {
+    "id": "cmpl-1",
+    "object": "text_completion",
+    "created": 1700000000,
+    "model": "gpt-3.5-turbo-instruct",
+    "system_fingerprint": "fp_1",
+}
+
+
+def completion_piece(
+    text: str, finish_reason: str | None = None, index: int = 0, **choice: Any
+) -> dict[str, Any]:
+    """Return one choice of a body or a chunk."""
+    return {
+        "index": index, "text": text, "logprobs": None, "finish_reason": finish_reason, **choice
+    }  # fmt: skip
+
+
+def completion_chunk(*choices: dict[str, Any], **fields: Any) -> bytes:
+    """Render one chunk."""
+    return _event({**COMPLETION_HEAD, "choices": list(choices), **fields})
+
+
+def completion_body(*choices: dict[str, Any], **fields: Any) -> bytes:
+    """Render a body."""
+    whole = {**COMPLETION_HEAD, "choices": list(choices), "usage": CHAT_USAGE, **fields}
+    return json.dumps(whole).encode()
+
+
+def _completion_logprobs(token: str) -> dict[str, Any]:
+    return {
+        "tokens": [token], "token_logprobs": [-0.50], "top_logprobs": [{token: -0.50}],
+        "text_offset": [0],
+    }  # fmt: skip
+
+
+_COMPLETION_STREAMS: dict[str, tuple[bytes, ...]] = {
+    "text": (
+        completion_chunk(completion_piece("Once ")),
+        completion_chunk(completion_piece("upon \U0001f600")),
+        completion_chunk(completion_piece("", "stop")),
+        CHAT_DONE,
+    ),
+    "usage": (
+        completion_chunk(completion_piece("Once", "length")),
+        completion_chunk(usage=CHAT_USAGE),
+        CHAT_DONE,
+    ),
+    "no [DONE]": (
+        completion_chunk(completion_piece("Once")),
+        completion_chunk(completion_piece("", "length")),
+    ),
+    "logprobs": (
+        completion_chunk(completion_piece("a", logprobs=_completion_logprobs("a"))),
+        completion_chunk(completion_piece("b", logprobs=_completion_logprobs("b"))),
+        completion_chunk(completion_piece("", "stop")),
+        CHAT_DONE,
+    ),
+    "two choices": (
+        completion_chunk(completion_piece("Az")),
+        completion_chunk(completion_piece("Bl", index=1)),
+        completion_chunk(completion_piece("ure.", "stop"), completion_piece("ue.", None, 1)),
+        completion_chunk(completion_piece("", "length", 1)),
+        CHAT_DONE,
+    ),
+    "unknown fields": (
+        completion_chunk(completion_piece("Once", x_unknown=[1.50])),
+        completion_chunk(completion_piece("", "stop"), x_unknown="y"),
+        CHAT_DONE,
+    ),
+}
+_COMPLETION_BODIES: dict[str, bytes] = {
+    "text": completion_body(completion_piece("Once upon \U0001f600", "stop")),
+    "empty text": completion_body(completion_piece("", "stop")),
+    "logprobs": completion_body(
+        completion_piece("a", "length", logprobs=_completion_logprobs("a"))
+    ),
+    "two choices": completion_body(
+        completion_piece("Azure.", "stop"), completion_piece("Blue.", "length", 1)
+    ),
+    "unknown fields": completion_body(
+        completion_piece("Once", "stop", x_unknown={"deep": [1.50, None]}), x_unknown=[1e2]
+    ),
+}
+
+
+def embeddings_body(*embeddings: Any, **fields: Any) -> bytes:
+    """Render an answer with these vectors."""
+    data = [
+        {"object": "embedding", "index": index, "embedding": embedding}
+        for index, embedding in enumerate(embeddings)
+    ]
+    usage = {"prompt_tokens": 8, "total_tokens": 8}
+    whole = {"object": "list", "data": data, "model": "text-embedding-3-small", "usage": usage}
+    return json.dumps({**whole, **fields}).encode()
+
+
+_OVERLOADED: dict[str, Any] = {
+    "error": {"message": "Overloaded", "type": "server_error", "param": None, "code": None}
+}
+
 SAMPLES: dict[str, Samples] = {
+    "gemini": Samples(
+        ask=gemini.ASK,
+        model=gemini.MODEL,
+        clock="2026-11-30",
+        result="5 degrees at 12:01",
+        uncounted={"labels": {"a": "b"}, "serviceTier": "flex", "store": True},
+        streams=gemini.STREAMS,
+        bodies=gemini.BODIES,
+        error_stream=gemini.ERROR_STREAM,
+        error_body=json.dumps(gemini.ERROR).encode(),
+        unknown="x_unknown",
+        path=gemini.PATH,
+        stream_path=gemini.STREAM_PATH,
+    ),
+    "openai_completions": Samples(
+        ask={
+            "model": "gpt-3.5-turbo-instruct",
+            "prompt": "Once upon a time on 2026-11-30",
+            "max_tokens": 16,
+            "temperature": 0,
+        },
+        model="gpt-3.5-turbo-instruct",
+        clock="",
+        result="",
+        uncounted={
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "user": "u",
+            "metadata": {"a": "b"},
+        },
+        streams=_COMPLETION_STREAMS,
+        bodies=_COMPLETION_BODIES,
+        error_stream=(completion_chunk(completion_piece("Once")), _event(_OVERLOADED)),
+        error_body=json.dumps(_OVERLOADED).encode(),
+        unknown="x_unknown",
+    ),
+    "openai_embeddings": Samples(
+        ask={
+            "model": "text-embedding-3-small",
+            "input": ["one", "two"],
+            "dimensions": 3,
+            "encoding_format": "float",
+        },
+        model="text-embedding-3-small",
+        clock="",
+        result="",
+        uncounted={"user": "u"},
+        streams={},
+        bodies={
+            "two vectors": embeddings_body([0.1, -0.25, 1e-7], [0, 1, 2]),
+            "base64": embeddings_body("AACAPw=="),
+            "unknown fields": embeddings_body([1.50], x_unknown=1),
+        },
+        error_stream=(_event(_OVERLOADED),),
+        error_body=json.dumps(_OVERLOADED).encode(),
+        unknown="x_unknown",
+    ),
     "openai_chat": Samples(
         ask={
             "model": "gpt-4o-mini",
@@ -246,6 +416,39 @@ SAMPLES: dict[str, Samples] = {
                 }
             }
         ).encode(),
+        unknown="x_unknown",
+    ),
+    "openai_responses": Samples(
+        ask=responses.ASK,
+        model=responses.MODEL,
+        clock="2026-11-30",
+        result="5 degrees at 12:01",
+        uncounted={
+            "stream": True,
+            "stream_options": {"include_obfuscation": False},
+            "user": "u",
+            "metadata": {"a": "b"},
+            "safety_identifier": "s",
+            "prompt_cache_key": "k",
+            "service_tier": "flex",
+        },
+        streams=responses.STREAMS,
+        bodies=responses.BODIES,
+        error_stream=responses.ERROR_STREAM,
+        error_body=json.dumps(responses.ERROR).encode(),
+        unknown="x_unknown",
+        ends_with_completing=True,
+    ),
+    "anthropic_messages": Samples(
+        ask=anthropic.ASK,
+        model=anthropic.MODEL,
+        clock="2026-11-30",
+        result="5 degrees at 12:01",
+        uncounted={"stream": True, "metadata": {"user_id": "u"}, "service_tier": "auto"},
+        streams=anthropic.STREAMS,
+        bodies=anthropic.BODIES,
+        error_stream=anthropic.ERROR_STREAM,
+        error_body=json.dumps(anthropic.ERROR).encode(),
         unknown="x_unknown",
     ),
 }

@@ -30,7 +30,10 @@ def test_names_and_paths_are_unique() -> None:
 def test_a_row_is_found_by_name_and_path() -> None:
     for row in DIALECTS:
         assert dialect_by_name(row.name) is row
-        assert all(dialect_for_path(path) is row for path in row.paths)
+        for path in row.paths:
+            found = dialect_for_path(path, "alt=sse")
+            assert found is not None
+            assert found.name == row.name
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1/chat/completions", "/chat/completions/", "/models"])

@@ -49,6 +49,16 @@ def test_numbers_are_looked_at_as_floats_and_kept_as_sent() -> None:
     assert encode(exact) == raw
 
 
+def test_a_key_that_comes_twice_is_written_twice_again() -> None:
+    raw = b'{"a":{"b":1,"b":2,"c":3},"a":[{"b":1.50,"b":1.5}]}'
+
+    exact = lenient.read_exact(raw)
+
+    assert isinstance(exact, dict)
+    assert exact["a"] == [{"b": Number("1.5")}]
+    assert encode(exact) == raw
+
+
 def test_nan_is_read_and_written_as_null() -> None:
     raw = b"[NaN,Infinity,-Infinity]"
 

@@ -33,7 +33,7 @@ def test_four_providers_need_no_configuration() -> None:
     assert [(row.name, row.dialect, row.base_url, row.api_key) for row in built.providers] == [
         ("openai", ("openai_chat",), "https://api.openai.com/v1", None),
         ("anthropic", ("anthropic_messages",), "https://api.anthropic.com", None),
-        ("gemini", ("openai_chat",), GEMINI, None),
+        ("gemini", ("openai_chat", "gemini"), GEMINI, None),
         ("ollama", ("openai_chat",), "http://127.0.0.1:11434/v1", None),
     ]  # fmt: skip
     assert built.warnings == ()

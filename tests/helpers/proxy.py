@@ -59,6 +59,7 @@ class Proxy:
         self._env = {
             **{k: v for k, v in os.environ.items() if not _NOT_INHERITED.match(k)},
             "OPENAI_BASE_URL": f"{upstream_url}/v1",
+            "ANTHROPIC_BASE_URL": upstream_url,
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
             **(env or {}),

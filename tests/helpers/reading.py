@@ -1,4 +1,4 @@
-"""Reads what a chat client received, independently of the product's own decoders.
+"""Reads what a client of chat or Messages received, independently of the product's own decoders.
 
 Written to the standard and not shared with `agentstate`, so that a fault there cannot hide itself
 here. It reads whole bodies only; tests that care about cuts give it every prefix.
@@ -100,6 +100,48 @@ def read_chat(content_type: str | None, body: bytes) -> ChatRead:
             into.finish_reason = _kept(choice.get("finish_reason"), into.finish_reason)
             _read_delta(into, choice.get("delta") or {})
     return read
+
+
+def read_messages(content_type: str | None, body: bytes) -> ChatRead:
+    """Read an answer of Anthropic's Messages as the one choice of a chat answer."""
+    read = ChatRead()
+    if not is_stream(content_type):
+        whole = json.loads(body)
+        read.error = whole.get("error")
+        if whole.get("type") == "message":
+            read.usage = whole["usage"]
+            choice = read.choices.setdefault(0, ChoiceRead(finish_reason=whole["stop_reason"]))
+            for block in whole["content"]:
+                _read_block(choice, block)
+        return read
+    for event in read_events(body):
+        data = json.loads(event.data)
+        assert event.name == data["type"], "an event is named for what it is"
+        read.done = event.name == "message_stop"
+        read.chunks.append(data)
+        into = read.choices.setdefault(0, ChoiceRead())
+        match event.name:
+            case "error":
+                read.error = data["error"]
+            case "content_block_start":
+                _read_block(into, data["content_block"])
+            case "content_block_delta":
+                _read_block(into, data["delta"])
+            case "message_delta":
+                into.finish_reason = data["delta"]["stop_reason"]
+                read.usage = data["usage"]
+    return read
+
+
+def _read_block(into: ChoiceRead, block: dict[str, Any]) -> None:
+    """Add a block, or a piece of one, to what was read before."""
+    into.text += block.get("text") or ""
+    if "thinking" in block:
+        into.reasoning = (into.reasoning or "") + block["thinking"]
+    if block["type"] == "tool_use":
+        into.tool_calls.append({"id": block["id"], "name": block["name"], "arguments": ""})
+    if "partial_json" in block:
+        into.tool_calls[-1]["arguments"] += block["partial_json"]
 
 
 def _read_body(read: ChatRead, body: bytes) -> None:

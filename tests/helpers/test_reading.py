@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.reading import read_chat, read_events
+from tests.helpers.reading import read_chat, read_events, read_messages
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
@@ -44,3 +44,34 @@ def test_what_is_no_chat_answer_reads_as_nothing() -> None:
     assert read_chat("text/html", b"<html>").choices == {}
     assert read_chat("application/json", b"[]").choices == {}
     assert read_chat("application/json", b'{"error":{"code":"x"}}').error == {"code": "x"}
+
+
+def test_messages_read_alike_whole_and_streamed() -> None:
+    events = [
+        '{"type":"message_start","message":{}}',
+        '{"type":"content_block_start","content_block":{"type":"thinking","thinking":""}}',
+        '{"type":"content_block_delta","delta":{"type":"thinking_delta","thinking":"hm"}}',
+        '{"type":"content_block_start","content_block":{"type":"text","text":""}}',
+        '{"type":"content_block_delta","delta":{"type":"text_delta","text":"Hi"}}',
+        '{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}',
+        '{"type":"message_stop"}',
+    ]
+    stream = "".join(f"event: {each[9:].split(chr(34))[0]}\ndata: {each}\n\n" for each in events)
+    whole = (
+        b'{"type":"message","stop_reason":"end_turn","usage":{"output_tokens":1},"content":'
+        b'[{"type":"thinking","thinking":"hm"},{"type":"text","text":"Hi"}]}'
+    )
+
+    streamed, plain = read_messages("text/event-stream", stream.encode()), read_messages("", whole)
+
+    assert streamed.choices == plain.choices
+    assert (plain.first.text, plain.first.reasoning) == ("Hi", "hm")
+    assert (streamed.usage, streamed.done) == (plain.usage, True)
+
+
+def test_an_error_of_messages_is_read_from_either_form() -> None:
+    error = b'{"type":"error","error":{"type":"x"}}'
+
+    assert read_messages("application/json", error).error == {"type": "x"}
+    streamed = read_messages("text/event-stream", b"event: error\ndata: " + error + b"\n\n")
+    assert (streamed.error, streamed.done) == ({"type": "x"}, False)

@@ -15,7 +15,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from agentstate.ground.errors import UpstreamCut, UpstreamProtocol, UpstreamTimeout
-from agentstate.house.mock import FLAKY_KEPT_MAX, Fault, MockProvider, answer, read_fault
+from agentstate.house.mock import FLAKY_KEPT_MAX, MockProvider, answer
+from agentstate.house.mock_reply import Fault, read_fault
 from agentstate.wire.message import Exchange, Origin, OutCall, TimeLimits, Transport
 
 T = TypeVar("T")

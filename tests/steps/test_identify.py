@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.dialects import DIALECTS
+from agentstate.dialects import DIALECTS, dialect_by_name
 from agentstate.ground.canonical import encode, parse
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.records import Identity
 from agentstate.ground.settings import ReplaySettings
-from agentstate.steps.drift import mask_for
+from agentstate.steps.drift import Masker
 from agentstate.steps.identify import (
     SESSION_CHARS_MAX,
     Caller,
@@ -26,7 +26,7 @@ from agentstate.wire.message import Headers
 
 CHAT = DIALECTS[0]
 NOW_MS = 1_796_032_892_000
-SCOPE = Scope(CHAT.name, "/v1/chat/completions", "", ())
+SCOPE = Scope(CHAT.name, "/v1/chat/completions", "", "", ())
 
 
 def caller_of(*pairs: tuple[str, str], url: str | None = None) -> Caller | None:
@@ -37,7 +37,7 @@ def caller_of(*pairs: tuple[str, str], url: str | None = None) -> Caller | None:
 def identity_of(body: Any, scope: Scope = SCOPE, *, masks_ids: bool = False) -> Identity:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     ask = CHAT.read_ask(parse(raw))
-    return identify(CHAT, scope, raw, ask, mask_for(NOW_MS, masks_ids=masks_ids))[0]
+    return identify(CHAT, scope, raw, ask, Masker().mask_for(NOW_MS, masks_ids=masks_ids))[0]
 
 
 def chat(*messages: dict[str, Any], **rest: Any) -> dict[str, Any]:
@@ -162,16 +162,24 @@ def test_numbers_count_as_sent() -> None:
 
 
 def test_a_provider_in_the_url_and_counted_headers_count() -> None:
-    groq = Scope(CHAT.name, "/v1/chat/completions", "groq", ())
+    groq = Scope(CHAT.name, "/v1/chat/completions", "", "groq", ())
     assert identity_of(chat(USER), groq).exact != identity_of(chat(USER)).exact
-    one = Scope(CHAT.name, "/v1/chat/completions", "", (b"a", b""))
-    two = Scope(CHAT.name, "/v1/chat/completions", "", (b"", b"a"))
+    one = Scope(CHAT.name, "/v1/chat/completions", "", "", (b"a", b""))
+    two = Scope(CHAT.name, "/v1/chat/completions", "", "", (b"", b"a"))
     assert identity_of(chat(USER), one).exact != identity_of(chat(USER), two).exact
 
 
 def test_a_scope_ignores_headers_that_do_not_count() -> None:
     noisy = Headers([(b"x-stainless-retry-count", b"1"), (b"user-agent", b"x")])
-    assert read_scope(CHAT, "/p", None, noisy) == read_scope(CHAT, "/p", None, Headers())
+    assert read_scope(CHAT, "/p", "", None, noisy) == read_scope(CHAT, "/p", "", None, Headers())
+
+
+def test_the_query_counts_but_for_a_key_in_it() -> None:
+    def scope(query: str) -> Scope:
+        return read_scope(CHAT, "/p", query, None, Headers())
+
+    assert scope("api-version=1") != scope("api-version=2")
+    assert scope("a=1&key=secret") == scope("a=1") == scope("key=other&a=1")
 
 
 def test_pinned_leaves_out_what_tools_answered_and_nothing_else() -> None:
@@ -223,10 +231,30 @@ def test_the_split_request_holds_every_byte_that_counts() -> None:
     body = chat(USER, {"role": "assistant", "content": "x"}, temperature=0.70, tools=[{"a": 1.50}])
     raw = json.dumps(body).replace("0.7", "0.70").encode()
     ask = CHAT.read_ask(parse(raw))
-    record = identify(CHAT, SCOPE, raw, ask, mask_for(NOW_MS, masks_ids=False))[1]
+    record = identify(CHAT, SCOPE, raw, ask, Masker().mask_for(NOW_MS, masks_ids=False))[1]
     assert [part.value for part in record.chain] == body["messages"]
     assert b'"temperature":0.70' in encode(record.envelope)
     assert [key for key, _ in record.shared] == ["tools"]
+
+
+def test_a_text_that_stands_for_a_message_stays_a_text_in_the_record() -> None:
+    dialect = dialect_by_name("openai_responses")
+    assert dialect is not None
+    mask = Masker().mask_for(NOW_MS, masks_ids=False)
+    found = {}
+    for sent in ("hi", [USER]):
+        body = {"model": "m", "input": sent, "instructions": "Be kind."}
+        raw = json.dumps(body).encode()
+        found[str(sent)] = identify(dialect, SCOPE, raw, dialect.read_ask(parse(raw)), mask)
+    (of_text, as_text), (of_list, as_list) = found.values()
+
+    assert (as_text.envelope, as_text.list_key, as_text.chain) == (
+        {"model": "m", "input": "hi", "instructions": None}, "", (),
+    )  # fmt: skip
+    assert [part.value for part in as_list.chain] == [USER]
+    assert as_list.list_key == "input"
+    assert of_text.exact == of_list.exact  # they mean the same
+    assert of_text.raw != of_list.raw
 
 
 def test_the_prompt_of_a_step_is_the_last_thing_a_person_said() -> None:
@@ -238,4 +266,8 @@ def test_the_prompt_of_a_step_is_the_last_thing_a_person_said() -> None:
     assert last_prompt(({"role": "user", "content": parts}, {"role": "tool", "content": "x"})) == (
         "look\nhere"
     )
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "5C"}
+    asked, answered = {"role": "user", "content": "w?"}, {"role": "user", "content": [result]}
+    assert last_prompt((asked, {"role": "assistant", "content": "a"}, answered)) == "w?"
+    assert last_prompt((answered,)) == ""
     assert last_prompt(()) == ""

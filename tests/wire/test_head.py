@@ -63,6 +63,12 @@ def test_a_body_has_one_framing(
     assert made(method, body=body)[1] == [(b"Host", b"here.test"), *framing]
 
 
+def test_a_body_that_is_streamed_tells_its_length_where_it_is_known() -> None:
+    call = OutCall("POST", HERE, b"/", (), nothing(), body_bytes=7)
+    head = request_head(call, "here.test", None)
+    assert head.headers.raw_items() == [(b"Host", b"here.test"), (b"Content-Length", b"7")]
+
+
 def test_framing_and_hop_by_hop_headers_of_the_caller_are_left_out() -> None:
     headers = (
         (b"HOST", b"evil.test"),

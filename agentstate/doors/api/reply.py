@@ -25,9 +25,11 @@ def json_response(value: JSON, status: int = 200, headers: tuple[Pair, ...] = ()
 
 def error_reply(error: AgentStateError) -> Response:
     """Answer with the one error shape: `{"error":{"code","message","hint"}}`."""
+    allow = getattr(error, "allowed", ())
     return json_response(
         {"error": {"code": error.code, "message": error.message, "hint": error.hint}},
         error.status,
+        ((b"allow", ", ".join(allow).encode("ascii")),) if allow else (),
     )
 
 

@@ -8,12 +8,13 @@ The shapes keep the first version's names (`step_number`, `request_hash`, `promp
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import cast
 
 from agentstate.dialects import dialect_by_name
 from agentstate.doors.api.reply import json_response, next_headers, read_page, read_params
-from agentstate.ground.canonical import JSON, Number
+from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.chat import Choice, Usage
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.records import Attempt, RecordedAnswer, SessionRow, StepRow
@@ -76,9 +77,14 @@ class SessionEndpoints:
         step = await self._find_step(row, params["index"])
         found = await self._step(step, whole=True)
         answer = await self._store.read_answer(step.step_id)
-        found["request"] = plain(await self._store.read_request(step.step_id))
-        found["answer"] = None if answer is None else answer_json(answer)
-        return json_response(cast(JSON, found))
+        request_body = await self._store.read_request(step.step_id)
+
+        def render() -> Response:
+            found["request"] = plain(request_body)
+            found["answer"] = None if answer is None else answer_json(answer)
+            return json_response(cast(JSON, found))
+
+        return await asyncio.to_thread(render)  # both may be megabytes
 
     async def _read(self, session: str) -> SessionRow:
         row = await self._store.read_session(session)
@@ -87,7 +93,7 @@ class SessionEndpoints:
         return row
 
     async def _find_step(self, row: SessionRow, index: str) -> StepRow:
-        if index.isascii() and index.isdigit() and int(index[:9]) < row.steps:
+        if index.isascii() and index.isdigit() and len(index) <= 9:
             step = await self._store.find_step(row.session, int(index))
             if step is not None:
                 return step
@@ -227,11 +233,6 @@ def answer_json(answer: RecordedAnswer) -> JSON:
 
 
 def plain(value: JSON) -> JSON:
-    """Return the value with exact numbers as floats, as a reader of JSON expects them."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    if isinstance(value, Number):
-        return float(value)
-    return value
+    """Return the value as any reader of JSON would have it: exact numbers become floats."""
+    found: JSON = json.loads(encode(value))
+    return found

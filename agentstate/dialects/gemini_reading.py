@@ -1,0 +1,265 @@
+"""Reads Gemini's answers, whole or as a stream, into the neutral form.
+
+A stream is made of the same objects as the body, each with more parts of each candidate; nothing
+marks its end but the end itself. The invariant: an answer is complete only if every candidate that
+was seen has a finish reason that says something, and no error came. A prompt that was blocked is an
+answer too: Gemini's last word, with a reason and no candidate.
+Source: ai.google.dev/api/generate-content, November 2026.
+"""
+
+from __future__ import annotations
+
+from agentstate.dialects import openai_errors
+from agentstate.dialects.base import Mark
+from agentstate.dialects.lenient import (
+    Unreadable,
+    as_count,
+    as_integer,
+    as_list,
+    as_object,
+    as_text,
+    join_text,
+    name_type,
+    read_exact,
+)
+from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.chat import Answer, Choice, ToolCall, Usage
+from agentstate.ground.errors import BadRequest
+from agentstate.wire.sse import Frame
+
+# What proto's JSON has for "nothing was set".
+NOT_TERMINAL = frozenset(("", "FINISH_REASON_UNSPECIFIED"))
+_NOT_BLOCKED = frozenset(("", "BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"))
+# Of a part: how it is meant, besides what it holds.
+_ASIDE = frozenset(("thought", "thoughtSignature", "thought_signature", "partMetadata"))
+
+
+class GeminiAssembler:
+    """Builds an answer from one stream; see `base.Assembler`."""
+
+    __slots__ = ("_choices_min", "_is_completed", "_reading")
+
+    def __init__(self, choices: int = 1) -> None:
+        self._choices_min = max(choices, 1)
+        self._reading = Reading()
+        self._is_completed = False  # the completing frame was seen
+
+    def feed(self, frame: Frame) -> Mark:
+        """Take in one frame and say what it is."""
+        data = frame.data
+        if data is None or not data.strip():
+            return self._mark_idle()
+        reading = self._reading
+        try:
+            chunk = read_exact(data)
+        except Unreadable:
+            return self._fail("an event that is no JSON")
+        if frame.event == b"error":
+            return self._fail(openai_errors.tell_fault(chunk))
+        if not isinstance(chunk, dict):
+            return self._mark_idle()
+        if openai_errors.is_error(chunk):
+            return self._fail(openai_errors.tell_fault(chunk))
+        mark = reading.take(chunk)
+        if reading.fault is not None:
+            return Mark.ERROR
+        if self._is_completed:
+            return Mark.TAIL
+        count = len(reading.candidates)
+        if reading.missing() is None and (count >= self._choices_min or reading.block_reason):
+            self._is_completed = True
+            return Mark.COMPLETING
+        return mark
+
+    def finish(self, clean_end: bool) -> Answer:
+        """Return the answer when nothing more comes."""
+        reading = self._reading
+        fault = reading.fault or reading.missing()
+        if fault is None and not clean_end:
+            fault = "the stream was cut before its end"
+        return reading.answer(fault)
+
+    def snapshot(self) -> Answer:
+        """Return the answer so far."""
+        return self.finish(clean_end=True)
+
+    def call_names(self) -> list[tuple[int, int, str]]:
+        """Return (choice index, position, name so far) of every tool call."""
+        return [
+            (index, position, call.name)
+            for index, candidate in sorted(self._reading.candidates.items())
+            for position, call in enumerate(candidate.calls)
+        ]
+
+    def _mark_idle(self) -> Mark:
+        return Mark.TAIL if self._is_completed else Mark.PREFACE
+
+    def _fail(self, fault: str) -> Mark:
+        self._reading.fault = self._reading.fault or fault
+        return Mark.ERROR
+
+
+def read_answer(body: bytes) -> Answer:
+    """Read an answer that was not streamed. Never raises: what is wrong is in `fault`."""
+    try:
+        value = read_exact(body)
+    except Unreadable:
+        return Answer(fault="the body is no JSON")
+    if not isinstance(value, dict):
+        return Answer(fault=f"the body is {name_type(value)}, not an object")
+    reading = Reading()
+    if openai_errors.is_error(value):
+        reading.fault = openai_errors.tell_fault(value)
+    reading.take(value)
+    return reading.answer(reading.fault or reading.missing())
+
+
+def function_of(part: JSON, camel: str, snake: str) -> dict[str, JSON] | None:
+    """Return a part's functionCall or functionResponse, however it is spelled; None = has none."""
+    fields = as_object(part)
+    value = fields.get(camel, fields.get(snake))
+    return value if isinstance(value, dict) else None
+
+
+class _Call:
+    """One tool call, as far as it has arrived."""
+
+    __slots__ = ("arguments", "call_id", "name")
+
+    def __init__(self, call_id: str | None, name: str) -> None:
+        self.call_id = call_id
+        self.name = name
+        self.arguments = ""
+
+
+class _Candidate:
+    """One candidate, as far as it was read."""
+
+    __slots__ = ("calls", "finish_reason", "text", "thoughts")
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.thoughts: list[str] = []
+        self.calls: list[_Call] = []
+        self.finish_reason: str | None = None
+
+    def take(self, part: JSON) -> Mark:
+        """Take in one part and say what it holds."""
+        fields = as_object(part)
+        if (call := function_of(part, "functionCall", "function_call")) is not None:
+            self._take_call(call)
+            return Mark.TOOL
+        if isinstance(text := fields.get("text"), str):
+            if text:
+                (self.thoughts if fields.get("thought") is True else self.text).append(text)
+            return Mark.CONTENT if text else Mark.PREFACE
+        # Whatever it is (an image, code that was run), it is more than a preface.
+        return Mark.CONTENT if fields.keys() - _ASIDE else Mark.PREFACE
+
+    def choice(self, index: int) -> Choice:
+        return Choice(
+            index=index,
+            text=join_text(self.text),
+            reasoning=join_text(self.thoughts) if self.thoughts else None,
+            tool_calls=tuple(
+                ToolCall(position, call.call_id, call.name, call.arguments)
+                for position, call in enumerate(self.calls)
+            ),
+            finish_reason=self.finish_reason,
+        )
+
+    def _take_call(self, fields: dict[str, JSON]) -> None:
+        name = as_text(fields.get("name")) or ""
+        if not name and self.calls:
+            # Arguments in pieces, which are no JSON object and so always looked at by the gate.
+            call = self.calls[-1]
+        else:
+            call = _Call(as_text(fields.get("id")), name)
+            self.calls.append(call)
+        pieces = fields.get("partialArgs", fields.get("partial_args"))
+        if pieces is not None:
+            call.arguments += _render(pieces)
+        elif "args" in fields or not call.arguments:
+            call.arguments = _render(fields.get("args") or {})
+
+
+class Reading:
+    """An answer, as far as it was read: from chunks or from a body."""
+
+    __slots__ = ("block_reason", "candidates", "fault", "model", "response_id", "usage")
+
+    def __init__(self) -> None:
+        self.response_id: str | None = None
+        self.model: str | None = None
+        self.usage: Usage | None = None
+        self.fault: str | None = None
+        self.block_reason: str | None = None  # of the prompt; None = it was not blocked
+        self.candidates: dict[int, _Candidate] = {}
+
+    def take(self, fields: dict[str, JSON]) -> Mark:
+        """Take in a body or a chunk; return the most that it holds."""
+        self.response_id = self.response_id or as_text(fields.get("responseId"))
+        self.model = self.model or as_text(fields.get("modelVersion"))
+        self.usage = _read_usage(fields.get("usageMetadata")) or self.usage
+        reason = as_text(as_object(fields.get("promptFeedback")).get("blockReason"))
+        if reason is not None and reason not in _NOT_BLOCKED:
+            self.block_reason = reason
+        mark = Mark.PREFACE
+        for position, candidate in enumerate(as_list(fields.get("candidates"))):
+            if not isinstance(candidate, dict):
+                continue
+            index = as_integer(candidate.get("index"))  # left out where it is 0
+            reading = self.candidates.setdefault(position if index is None else index, _Candidate())
+            for part in as_list(as_object(candidate.get("content")).get("parts")):
+                try:
+                    piece = reading.take(part)
+                except BadRequest:
+                    self.fault = self.fault or "arguments that are nested too deeply"
+                    continue
+                if piece is not Mark.PREFACE and mark is not Mark.TOOL:
+                    mark = piece
+            reading.finish_reason = as_text(candidate.get("finishReason")) or reading.finish_reason
+        return mark
+
+    def missing(self) -> str | None:
+        """Say what is missing to a complete answer, None = nothing."""
+        if not self.candidates and self.block_reason is None:
+            return "no candidate was sent"
+        for index, candidate in sorted(self.candidates.items()):
+            reason = candidate.finish_reason
+            if reason is None or reason in NOT_TERMINAL:
+                said = "no finish reason" if not reason else f"the finish reason {reason!r}"
+                return f"candidate {index} has {said}"
+        return None
+
+    def answer(self, fault: str | None) -> Answer:
+        choices = [each.choice(index) for index, each in sorted(self.candidates.items())]
+        if not choices and self.block_reason is not None:
+            choices = [Choice(0, finish_reason=self.block_reason)]
+        return Answer(
+            choices=tuple(choices),
+            response_id=self.response_id,
+            model=self.model,
+            usage=self.usage,
+            fault=fault,
+            is_complete=fault is None,
+        )
+
+
+def _render(value: JSON) -> str:
+    return encode(value).decode("ascii")
+
+
+def _read_usage(value: JSON) -> Usage | None:
+    """Read token counts; None if there is none. Thoughts are billed as output, and apart."""
+    fields = as_object(value)
+    counts = {name: count for name, each in fields.items() if (count := as_count(each)) is not None}
+    if not counts:
+        return None
+    thoughts = counts.get("thoughtsTokenCount", 0)
+    return Usage(
+        input_tokens=counts.get("promptTokenCount", 0) + counts.get("toolUsePromptTokenCount", 0),
+        output_tokens=counts.get("candidatesTokenCount", 0) + thoughts,
+        cached_tokens=counts.get("cachedContentTokenCount", 0),
+        reasoning_tokens=thoughts,
+    )

@@ -1,0 +1,480 @@
+"""Random agents that live and die, and the ledger that knows what was paid and what was seen.
+
+A *life* is one pass through an agent's plan, from the first question on, with no memory of the
+lives before: a process that was started again. In a life the agent walks its branches at once,
+loses patience and asks again, and may die at any moment with every socket cut. The `Ledger` is its
+model. It gives no answer twice, so an answer names the one request that paid for it; whoever reads
+the same name again was given a replay, whatever the headers say.
+
+A *place* is where in the plan a question stands: session, branch, length of the conversation. It
+can be read off a request however its clocks and tool results have drifted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import io
+import json
+import random
+import socket
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, cast
+
+from tests.helpers.proxy import Proxy
+from tests.helpers.raw_client import Address, Pair, render_request
+from tests.helpers.reading import read_chat
+from tests.helpers.upstream import Received, Reply, Upstream, digest_of, json_reply, model_reply
+
+PATH = "/v1/chat/completions"
+TOOL = {
+    "type": "function",
+    "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}},
+}
+WORDS = 3
+TRIES_MAX = 400  # of one call; a proxy that was killed is back within a second
+PAUSE_S = 0.02  # between two tries, and the least a new process needs to start
+PATIENCE_S = 20.0  # far more than any call needs: reaching it is a failure
+
+# The points at which the proxy can be told to kill itself, for both forms of an answer.
+CRASH_POINTS = (
+    "claimed", "sent", "head", "first_frame", "before_commit", "after_commit", "before_release",
+    "released", "before_tail", "after_tail",
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where in its plan an agent asks something."""
+
+    session: str
+    branch: str
+    depth: int  # messages in the request
+
+
+# --- the model ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """One request that reached the model."""
+
+    name: str  # of the answer it got
+    place: Place
+    digest: str  # of what was asked, whatever its form
+    at_s: float
+    is_answer: bool  # False = it was refused or cut on purpose
+
+
+class Ledger(Upstream):
+    """A model that never answers twice alike, and keeps book of what it was asked."""
+
+    def __init__(
+        self, seed: int, *, thinking_s: float = 0.012, chunk_s: float = 0.001, faults: float = 0.0
+    ) -> None:
+        """`faults`: the share of requests that are refused or cut on purpose."""
+        super().__init__()
+        self._chance = random.Random(seed)
+        self._thinking_s = thinking_s
+        self._chunk_s = chunk_s
+        self._faults = faults
+        self._paid: list[Paid] = []
+
+    @property
+    def paid(self) -> list[Paid]:
+        """All requests so far, in order of arrival."""
+        with self._lock:
+            return list(self._paid)
+
+    def reply_to(self, request: Received) -> Reply:
+        ask = request.json()
+        with self._lock:
+            serial = len(self._paid)
+            unique = {**ask, "serial": serial}
+            is_answer = self._chance.random() >= self._faults
+            delay_s = self._chance.uniform(0, self._thinking_s)
+            self._paid.append(
+                Paid(digest_of(unique), place_of(ask), digest_of(ask), request.at_s, is_answer)
+            )
+        reply = model_reply(unique, delay_s=delay_s, chunk_delay_s=self._chunk_s, words=WORDS)
+        return reply if is_answer else spoiled(reply)
+
+
+def place_of(ask: dict[str, Any]) -> Place:
+    """Read the place off a request; every agent here names it in its first question."""
+    named = ask["messages"][1]["content"].partition(":")[0]
+    session, _, branch = named.rpartition("/")
+    return Place(session, branch, len(ask["messages"]))
+
+
+def spoiled(reply: Reply) -> Reply:
+    """Return a stream without its end, or a refusal in place of a body."""
+    if reply.framing == "chunked":
+        return replace(reply, chunks=reply.chunks[:2], end="eof_no_terminator")
+    return json_reply({"error": {"message": "overloaded", "type": "server_error"}}, status=503)
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How an agent says which call is which."""
+
+    name: str
+    run_id: bool = False
+    call_id: bool = False
+    number: str = ""  # each | constant | '' = none is sent
+
+    @property
+    def tells_repeats(self) -> bool:
+        """Whether asking the same thing twice on purpose can be told from a retry."""
+        return self.call_id or self.number == "each"
+
+
+RUN_AND_CALL_IDS = Ways("run-and-call-ids", run_id=True, call_id=True)
+RUN_IDS = Ways("run-ids", run_id=True)
+STEP_NUMBERS = Ways("step-numbers", number="each")
+CONSTANT_NUMBER = Ways("constant-number", number="constant")
+NOTHING = Ways("nothing")
+ALL_WAYS = (RUN_AND_CALL_IDS, RUN_IDS, STEP_NUMBERS, CONSTANT_NUMBER, NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What is different each time an agent does the same again."""
+
+    clock: bool = False  # its system prompt tells the time
+    tools: bool = False  # its tools answer otherwise
+    ids: bool = False  # its system prompt holds a new UUID each life
+
+    @property
+    def name(self) -> str:
+        """For test ids."""
+        return "-".join(each for each in ("clock", "tools", "ids") if getattr(self, each)) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One question of a branch."""
+
+    uses_tool: bool = False
+    samples: int = 1  # the same is asked so many times on purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One line of conversation. Twins have one name, so that their bodies are equal."""
+
+    name: str
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an agent is going to do, the same in each life."""
+
+    session: str
+    branches: tuple[Branch, ...]
+
+    def askers(self) -> Counter[Place]:
+        """Return how many calls of one life stand at each place."""
+        found: Counter[Place] = Counter()
+        for branch in self.branches:
+            depth = 1
+            for turn in branch.turns:
+                depth += 1
+                found[Place(self.session, branch.name, depth)] += turn.samples
+                depth += 1
+                if turn.uses_tool:
+                    depth += 1
+                    found[Place(self.session, branch.name, depth)] += 1
+                    depth += 1
+        return found
+
+
+def random_plan(chance: random.Random, session: str, ways: Ways, drift: Drift) -> Plan:
+    """Draw a plan that this way of naming calls can carry out.
+
+    Twins and repeats need more than an equal body to be told apart, or tools that do not drift.
+    """
+    branches: list[Branch] = []
+    for number in range(chance.randint(1, 3)):
+        turns = tuple(
+            Turn(
+                uses_tool=(uses_tool := chance.random() < 0.6),
+                samples=chance.choice((1, 2, 3)) if ways.tells_repeats and not uses_tool else 1,
+            )
+            for _ in range(chance.randint(2, 4))
+        )
+        branches.append(Branch(f"branch-{number}", turns))
+    may_have_twins = ways.call_id or (not ways.run_id and not drift.tools and not drift.clock)
+    if may_have_twins and chance.random() < 0.4:
+        plain = tuple(replace(turn, samples=1) for turn in branches[0].turns)
+        branches[0] = Branch(branches[0].name, plain)
+        branches.append(branches[0])
+    return Plan(session, tuple(branches))
+
+
+# --- lives ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """That an agent saw the end of an answer, whether or not its response was whole."""
+
+    place: Place
+    sample: int  # n-th time of asking on purpose, from 0
+    branch: int  # its position in the plan: twins differ in it
+    life: int
+    name: str  # of the answer
+    digest: str  # of what was asked
+    at_s: float
+    hit: str | None  # which rung it came from; None = it was fresh
+
+
+@dataclass(slots=True)
+class Got:
+    """What came back of one HTTP request."""
+
+    status: int | None = None  # None = no head came
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    is_whole: bool = False
+
+
+class Agent:
+    """One agent. `live` as often as you like, one life after another."""
+
+    def __init__(
+        self,
+        address: Address,
+        plan: Plan,
+        ways: Ways,
+        drift: Drift,
+        seed: int,
+        *,
+        haste: float = 0.08,
+    ) -> None:
+        """`haste`: the share of calls that lose patience and are made again."""
+        self.plan = plan
+        self.ways = ways
+        self.drift = drift
+        self.sightings: list[Sighting] = []
+        self.lives = 0
+        self._address = address
+        self._haste = haste
+        self._chance = random.Random(seed)
+
+    async def live(self, *, dies_after_s: float | None = None) -> bool:
+        """Walk through the plan from its beginning; False = it died before the end.
+
+        Death cuts every socket where it is, as the end of a process does.
+        """
+        run_id = f"{self.plan.session}-life-{self.lives}"
+        walks = [
+            asyncio.create_task(self._walk(branch, number, run_id))
+            for number, branch in enumerate(self.plan.branches)
+        ]
+        _, alive = await asyncio.wait(walks, timeout=dies_after_s)
+        for walk in alive:
+            walk.cancel()
+        outcomes = await asyncio.gather(*walks, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        self.lives += 1
+        if alive:
+            await asyncio.sleep(PAUSE_S)
+        return not alive
+
+    async def _walk(self, branch: Branch, number: int, run_id: str) -> None:
+        life_id = uuid.UUID(int=self._chance.getrandbits(128))
+        messages: list[dict[str, Any]] = [{}]
+        step = 1000 * number
+
+        async def ask(sample: int) -> dict[str, Any]:
+            nonlocal step
+            messages[0] = {"role": "system", "content": self._system(life_id)}
+            tools = {"tools": [TOOL]} if turn.uses_tool else {}
+            body = {"model": "m", "messages": messages, **tools}
+            headers = [(b"x-agent-session-id", self.plan.session.encode())]
+            if self.ways.run_id:
+                headers.append((b"x-agent-run-id", run_id.encode()))
+            if self.ways.call_id:
+                call_id = uuid.UUID(int=self._chance.getrandbits(128))
+                headers.append((b"x-agent-call-id", str(call_id).encode()))
+            if self.ways.number:
+                counted = step if self.ways.number == "each" else 1
+                headers.append((b"x-agent-step-number", b"%d" % counted))
+            step += 1
+            return await self._call(headers, body, sample, number)
+
+        for position, turn in enumerate(branch.turns):
+            question = f"{self.plan.session}/{branch.name}: question {position}"
+            messages.append({"role": "user", "content": question})
+            answers = [await ask(sample) for sample in range(turn.samples)]
+            messages.append(answers[0])
+            if turn.uses_tool:
+                (call,) = answers[0]["tool_calls"]
+                messages.append(
+                    {"role": "tool", "tool_call_id": call["id"], "content": self._use_tool()}
+                )
+                messages.append(await ask(0))
+
+    def _system(self, life_id: uuid.UUID) -> str:
+        text = "You are terse."
+        if self.drift.clock:
+            # Each life later, and no two calls at one moment.
+            ahead = timedelta(minutes=7 * self.lives, milliseconds=len(self.sightings))
+            text += f" The time is {(datetime.now(UTC) + ahead).isoformat()}."
+        if self.drift.ids:
+            text += f" Your process is {life_id}."
+        return text
+
+    def _use_tool(self) -> str:
+        return f"found {self._chance.random()}" if self.drift.tools else "found it"
+
+    async def _call(
+        self, headers: list[Pair], body: dict[str, Any], sample: int, branch: int
+    ) -> dict[str, Any]:
+        """Make one call, with the client's own retries; return the model's message."""
+        streams = self._chance.random() < 0.5
+        raw = json.dumps({**body, "stream": True} if streams else body).encode()
+        for tries in range(TRIES_MAX):
+            is_hasty = self._chance.random() < self._haste
+            patience_s = self._chance.uniform(0.001, 0.03) if is_hasty else PATIENCE_S
+            retry = [(b"x-stainless-retry-count", b"%d" % tries)] if tries else []
+            got = Got()
+            try:
+                await self._post([*headers, *retry], raw, patience_s, got)
+            finally:
+                message = self._note(got, body, sample, branch)
+            if message is not None and got.is_whole:
+                return message
+            assert got.status is None or got.status == 200 or got.status >= 500, got
+            await asyncio.sleep(PAUSE_S)
+        raise AssertionError(f"no answer within {TRIES_MAX} tries; the last gave {got}")
+
+    async def _post(
+        self, headers: list[Pair], raw: bytes, patience_s: float, got: Got
+    ) -> None:
+        """Send one request and read all that comes; fill `got`, also when cut off from outside."""
+        pairs = [(b"content-type", b"application/json"), (b"connection", b"close"), *headers]
+        data = bytearray()
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(patience_s):
+                reader, writer = await asyncio.open_connection(*self._address)
+                writer.write(render_request("POST", PATH, self._address, pairs, raw))
+                while piece := await reader.read(64 * 1024):
+                    data += piece
+        except TimeoutError:
+            assert patience_s < PATIENCE_S, "the proxy neither answered nor closed"
+        except OSError:
+            pass  # the proxy was killed: what came until then is what it gave
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+            read_response(bytes(data), got)
+
+    def _note(
+        self, got: Got, body: dict[str, Any], sample: int, branch: int
+    ) -> dict[str, Any] | None:
+        """Keep what the agent has seen; return the model's message if its end was there."""
+        if got.status != 200:
+            return None
+        read = read_chat(got.headers.get("content-type"), got.body).first
+        if read.finish_reason is None:
+            return None
+        message: dict[str, Any] = {"role": "assistant", "content": read.text or None}
+        if read.tool_calls:
+            (call,) = read.tool_calls
+            function = {"name": call["name"], "arguments": call["arguments"]}
+            message["tool_calls"] = [{"id": call["id"], "type": "function", "function": function}]
+            name = call["id"].removeprefix("call_")
+        else:
+            name = read.text.partition("-")[0]
+        self.sightings.append(
+            Sighting(
+                place=place_of(body),
+                sample=sample,
+                branch=branch,
+                life=self.lives,
+                name=name,
+                digest=digest_of(body),
+                at_s=time.perf_counter(),
+                hit=got.headers.get("x-agentstate-replay"),
+            )
+        )
+        return message
+
+
+class _Wire:
+    """Bytes that came, as http.client takes them: from something like a socket."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
+def read_response(data: bytes, got: Got) -> None:
+    """Read a response as far as it came."""
+    response = http.client.HTTPResponse(cast(socket.socket, _Wire(data)), method="POST")
+    try:
+        response.begin()
+        got.status = response.status
+        got.headers = {name.lower(): value for name, value in response.getheaders()}
+        got.body = response.read()
+        got.is_whole = True
+    except http.client.IncompleteRead as cut:
+        got.body = cut.partial
+    except (http.client.HTTPException, OSError):
+        pass  # nothing came, or a head that was cut
+
+
+# --- what kills the proxy -------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def haunted(
+    proxy: Proxy, chance: random.Random, every_s: tuple[float, float]
+) -> AsyncIterator[list[str]]:
+    """Kill the proxy again and again while the block runs; afterwards it is there and stays.
+
+    Half of the deaths come from outside, at any moment, half at a named point of some call. Yields
+    the list of deaths so far.
+    """
+    is_over = threading.Event()
+    deaths: list[str] = []
+
+    def haunt() -> None:
+        crash_at: str | None = None
+        while True:
+            ends_s = time.perf_counter() + chance.uniform(*every_s)
+            while proxy.is_running and time.perf_counter() < ends_s and not is_over.is_set():
+                time.sleep(0.005)  # the moment of the kill is the point
+            if is_over.is_set():
+                break
+            deaths.append("kill" if proxy.is_running else crash_at or "?")
+            crash_at = None
+            if chance.random() < 0.5:
+                crash_at = f"{chance.choice(CRASH_POINTS)}:{chance.randint(1, 30)}"
+            proxy.restart(crash_at=crash_at)
+        if crash_at is not None or not proxy.is_running:
+            proxy.restart()
+
+    haunting = asyncio.create_task(asyncio.to_thread(haunt))
+    try:
+        yield deaths
+    finally:
+        is_over.set()
+        await haunting
