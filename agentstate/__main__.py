@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -36,6 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # What is still buffered goes nowhere, or the interpreter would complain as it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNREAD
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _say(f"what was to be printed could not be written: {error.strerror}.")
+        return FAILED
     except Exception:
         traceback.print_exc()
         _say("this is a bug in AgentState: please report it with the lines above.")

@@ -63,6 +63,7 @@ class App:
             _http_client(loaded.settings.forward, loaded.network), MockProvider()
         )
         self._server: Server | None = None
+        self._pipeline: Pipeline | None = None
         self.interrupted_count = 0  # claims of a dead process, found at the start
 
     @property
@@ -90,7 +91,7 @@ class App:
             tasks=self._tasks,
             crash=crash_points(settings.crash_at),
         )
-        pipeline = Pipeline(services, targets)
+        pipeline = self._pipeline = Pipeline(services, targets)
         door = FrontDoor(
             ProxyDoor(pipeline, self._transports, targets, settings),
             Router(endpoint_table(self._store, pipeline, __version__)),
@@ -104,9 +105,18 @@ class App:
             await self._store.close()
             raise
 
-    async def stop(self) -> None:
-        """Finish what is in flight, bounded, then close the record."""
-        drain_s = self._settings.server.drain_timeout_s
+    @property
+    def in_flight_count(self) -> int:
+        """How many calls are on their way."""
+        return 0 if self._pipeline is None else self._pipeline.in_flight_count
+
+    @property
+    def drain_s(self) -> float:
+        """How long they may take once it is told to stop."""
+        return self._settings.server.drain_timeout_s
+
+    async def stop(self, drain_s: float) -> None:
+        """Finish what is in flight within `drain_s`, then close the record. May be called again."""
         if self._server is not None:
             until_s = monotonic_s() + drain_s
             cut = await self._server.stop(drain_s)
@@ -140,20 +150,19 @@ def serve(loaded: Loaded) -> int:
 async def _serve(loaded: Loaded) -> int:
     app = App(loaded)
     await app.start()
-    stop = asyncio.Event()
+    signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         try:
-            loop.add_signal_handler(name, stop.set)
+            loop.add_signal_handler(name, signals.put_nowait, None)
         except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
             continue
     tune_interpreter()
     print(banner(loaded, app), flush=True)
     try:
-        await stop.wait()
-        log.info("stopping: no new connections; calls in flight may finish")
+        await signals.get()
     finally:
-        await app.stop()
+        await _stop(app, signals)
     return 0
 
 
@@ -172,6 +181,27 @@ def tune_interpreter() -> None:
     # The store's thread and the loop hand the interpreter to each other at every commit; at
     # Python's 5 ms one of them waits that long for the other whenever both have work.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+async def _stop(app: App, signals: asyncio.Queue[None]) -> None:
+    """Stop gracefully; a second signal stops at once."""
+    if app.in_flight_count:
+        log.info(
+            "stopping: %d calls in flight may take %.0f s to finish; again to stop at once",
+            app.in_flight_count,
+            app.drain_s,
+        )
+    helpers = TaskSet()
+    graceful = helpers.start(app.stop(app.drain_s), "stop")
+    again = helpers.start(signals.get(), "second signal")
+    await asyncio.wait((graceful, again), return_when=asyncio.FIRST_COMPLETED)
+    if not graceful.done():
+        graceful.cancel()
+        await asyncio.wait((graceful,))
+        await app.stop(0.0)
+    again.cancel()
+    if not graceful.cancelled():
+        graceful.result()
 
 
 def banner(loaded: Loaded, app: App) -> str:

@@ -154,7 +154,8 @@ def test_the_archive_holds_all_of_the_program_and_nothing_of_the_builder(archive
 
     sources = {
         f"site-packages/{path.relative_to(ROOT).as_posix()}"
-        for path in (ROOT / "agentstate").rglob("*.py")
+        for path in (ROOT / "agentstate").rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".md")
     }
     assets = {
         f"site-packages/agentstate/{path.relative_to(ROOT).as_posix()}"
@@ -173,6 +174,19 @@ def test_the_archive_holds_all_of_the_program_and_nothing_of_the_builder(archive
     }
     assert not [name for name in names if name.endswith((".pyc", "direct_url.json"))]
     assert str(ROOT).encode() not in contents
+
+
+@slow
+def test_the_archive_records_and_replays_with_nothing_of_the_checkout_beside_it(
+    archive: Path, tmp_path: Path
+) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    demo = [sys.executable, str(archive), "demo", "crash", "--steps", "6"]
+    done = subprocess.run(
+        demo, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Finished steps that were asked twice: 0." in done.stdout
 
 
 @slow

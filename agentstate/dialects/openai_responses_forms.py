@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agentstate.dialects.lenient import Unreadable, as_list, as_object, as_text, read_exact
-from agentstate.dialects.openai_responses_items import TEXTS, is_call
+from agentstate.dialects.openai_responses_items import TEXTS
 from agentstate.dialects.openai_responses_reading import (
     ResponsesAssembler,
     read_answer,
@@ -26,20 +26,18 @@ Event = tuple[str, dict[str, JSON]]  # name, fields besides it and the number
 
 # Of a response, what is known only at its end.
 _AT_THE_END = frozenset(("usage", "completed_at", "output_text"))
-# Of an item, what is known only when it is done, with what stands there until then; None = nothing.
+# Of an item, what is known only when it is done: with what stands there until then, or not there.
 _UNTIL_DONE: dict[str, JSON] = {
+    "status": "in_progress",
     "arguments": "",
     "input": "",
     "code": "",
     "content": [],
     "summary": [],
-    "results": None,
     "outputs": None,
     "result": None,
-    "output": None,
-    "error": None,
-    "encrypted_content": None,
 }
+_WHEN_DONE = frozenset(("results", "output", "error", "encrypted_content"))
 # What comes of these between `added` and `done`, besides their texts.
 _MADE_OF_TEXT = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
 # The states a built-in tool's item goes through, each an event of its own: before its texts, after.
@@ -166,17 +164,9 @@ def _open(kind: str, item: dict[str, JSON]) -> dict[str, JSON]:
     """Return an item as it is added: what is still to come is left out."""
     if kind not in _MADE_OF_TEXT and kind not in _STATES:
         return item  # a form whose parts have no events that we know: it comes whole
-    opened: dict[str, JSON] = {}
-    for key, value in item.items():
-        if key == "status":
-            opened[key] = "in_progress"
-        elif key not in _UNTIL_DONE:
-            opened[key] = value
-        elif _UNTIL_DONE[key] is not None:
-            opened[key] = _UNTIL_DONE[key]
-        elif is_call(kind) and key in ("result", "outputs"):
-            opened[key] = None  # has to be there, and may be null
-    return opened
+    return {
+        key: _UNTIL_DONE.get(key, value) for key, value in item.items() if key not in _WHEN_DONE
+    }
 
 
 def _cut(text: str, piece_chars: int | None) -> list[str]:

@@ -21,7 +21,6 @@ PLACEHOLDER_KEYS = frozenset(("mock-key", "your-api-key"))
 
 SHORTEST_WAIT_S = 0.1  # below it a healthy client on a busy machine is cut off
 READ_BYTES = 64 * 1024  # one read of a socket: a smaller window could never hold it
-RETRIES_MOST = 10  # with full jitter the tenth try is minutes away; clients have given up
 
 Kind = Literal["text", "integer", "number", "switch", "list"]
 Value = str | int | float | bool | tuple[str, ...] | None
@@ -127,7 +126,6 @@ class StreamSettings:
 class ForwardSettings:
     """[forward]"""
 
-    retries: int = setting(2, "further tries per target", most=RETRIES_MOST)
     connect_timeout_s: float = setting(10.0, "time to reach an upstream; 0 = no limit")
     first_byte_timeout_s: float = setting(
         600.0, "time an upstream may think before its first byte; 0 = no limit"

@@ -297,6 +297,8 @@ class Ladder:
 
     async def explain(self, sought: Sought) -> Miss | None:
         """Return what a call that was not found came near to; None if it goes on, or is new."""
+        if sought.caller.replay in ("refresh", "off"):
+            return None  # it was not looked for
         recent = self._recent.get(sought.caller.session, ())
         names = _names(sought.chain)
         if any(0 < len(old.names) < len(names) and names.startswith(old.names) for old in recent):

@@ -25,7 +25,7 @@ PLACEHOLDER_KEYS = frozenset((b"mock-key", b"your-api-key"))
 # Google's own versions; and under /v1, which it shares with others, its verbs after a model's name.
 # Ids of others end in one lower-case word at most, as in moonshotai/kimi-k2:free.
 _NATIVE = re.compile(
-    r"/(?:(?:up|down)load/)?v1(?:alpha|beta)|/v1/models/[^:]+:(?:[a-z]+[A-Z]\w*|predict)$"
+    r"/v1(?:alpha|beta)|/(?:up|down)load/v1|/v1/models/[^:]+:(?:[a-z]+[A-Z]\w*|predict)$"
 )
 _WILD = frozenset("*?[")  # what makes a `models` setting a pattern
 _KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Callable
@@ -53,6 +54,7 @@ from agentstate.store.sqlite_writer import GroupWriter
 
 log = logging.getLogger("agentstate.store")
 
+FREE_BYTES_MIN = 256 * 1024  # what a large step and its commit take
 READER_THREADS = 2  # listings are short; more would only compete with the calls for the processor
 CANDIDATES_ON_LOOP_MAX = 64  # rows; far more than a key has, unless a run repeats itself
 # Unpacking this much takes about 0.1 ms, and more is better done by a thread.
@@ -115,6 +117,12 @@ class SqliteStore:
 
     async def check(self) -> None:
         """See `Store.check`."""
+        free = shutil.disk_usage(self._path.parent).free
+        if free < FREE_BYTES_MIN:
+            # The row that proves a write fits into the log long after a step does not.
+            raise StoreError(
+                f"The disk of {self._path} is full: {free} bytes are free. Make room there."
+            )
         await self._writer.write(lambda recorder: recorder.check(now_ms()), is_durable=True)
 
     # --- the life of a call -----------------------------------------------------------------

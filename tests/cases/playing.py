@@ -112,17 +112,16 @@ def reply_of(entry: Mapping[str, Any], scale: float, gate: Gate | None = None) -
 
 # How a case's `setup` is said to the proxy. A value that is not here is an error.
 _SETUP = {
-    "retries": "AGENTSTATE_FORWARD_RETRIES",
     "first_token_timeout_s": "AGENTSTATE_FORWARD_FIRST_BYTE_TIMEOUT_S",
     "idle_timeout_s": "AGENTSTATE_FORWARD_GAP_TIMEOUT_S",
 }
 
 
 def env_of(case: Case) -> dict[str, str]:
-    """Return the proxy's environment for a case. One that says nothing of retries gets none."""
-    env = {"AGENTSTATE_FORWARD_RETRIES": "0"}
+    """Return the proxy's environment for a case."""
+    env: dict[str, str] = {}
     for key, value in case.setup.items():
-        if key == "disk":
+        if key in ("disk", "retries"):  # there are no retries to set yet: later
             continue
         scaled = value * case.scale if key.endswith("_s") else value
         env[_SETUP[key]] = str(scaled)

@@ -79,5 +79,5 @@ def test_the_price_table_is_packaged() -> None:
 
 @pytest.mark.parametrize("name", [*OUTSIDE, "../ground/settings.py"])
 def test_data_has_no_way_out_either(name: str) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(FileNotFoundError):
         read_data(name)

@@ -189,7 +189,8 @@ def test_no_prefix_leads_geminis_own_form_elsewhere_but_to_the_mock() -> None:
         ("/v1/models/ft:gpt-4o:acme::abc", False),
         ("/v1/models", False),
         ("/v1", False),
-        ("/upload/v1/files", False),
+        ("/upload/v1/files", True),
+        ("/uploads/v1beta", False),
     ],
 )
 def test_geminis_own_paths_begin_with_a_version_of_googles(path: str, found: bool) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 from urllib.parse import unquote_plus
 
 from agentstate.ground.canonical import JSON
 from agentstate.ground.errors import AgentStateError, BadRequest, shorten
-from agentstate.ground.records import Query
+from agentstate.ground.records import Query, SessionStatus
 from agentstate.wire.message import Pair, Request, Response
 
 LIMIT_MAX = 1000
@@ -64,6 +65,13 @@ def read_page(params: dict[str, str], *, limit: int = 100) -> Query:
                 param="limit",
             )
         limit = int(text)
+    status = params.get("status")
+    if status is not None and status not in get_args(SessionStatus):
+        raise BadRequest(
+            f"status must be one of {', '.join(get_args(SessionStatus))}; found "
+            f"{shorten(status)!r}.",
+            param="status",
+        )
     return Query(
         status=params.get("status"),
         search=params.get("search"),
