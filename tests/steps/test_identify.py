@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.dialects import DIALECTS, dialect_by_name
+from agentstate.dialects import DIALECTS, dialect_by_name, dialect_for_path
 from agentstate.ground.canonical import encode, parse
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.records import Identity
@@ -182,6 +182,27 @@ def test_the_query_counts_but_for_a_key_in_it() -> None:
     assert scope("a=1&key=secret") == scope("a=1") == scope("key=other&a=1")
 
 
+def test_geminis_two_forms_are_one_call_with_two_raw_keys() -> None:
+    body: Any = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    raw = json.dumps(body).encode()
+
+    def found(path: str, query: str) -> Identity:
+        dialect = dialect_for_path(path, query)
+        assert dialect is not None
+        scope = read_scope(dialect, path, query, None, Headers())
+        return identify(dialect, scope, raw, dialect.read_ask(body), str)[0]
+
+    plain = found("/v1beta/models/m:generateContent", "")
+    stream = found("/v1beta/models/m:streamGenerateContent", "alt=sse")
+    other = found("/v1beta/models/n:generateContent", "")
+
+    assert (plain.exact, plain.pinned, plain.masked) == (
+        stream.exact, stream.pinned, stream.masked
+    )  # fmt: skip
+    assert plain.raw != stream.raw
+    assert plain.exact != other.exact
+
+
 def test_pinned_leaves_out_what_tools_answered_and_nothing_else() -> None:
     call = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "f"}}]}
     first = chat(USER, call, {"role": "tool", "tool_call_id": "c1", "content": "21C"})
@@ -270,4 +291,5 @@ def test_the_prompt_of_a_step_is_the_last_thing_a_person_said() -> None:
     asked, answered = {"role": "user", "content": "w?"}, {"role": "user", "content": [result]}
     assert last_prompt((asked, {"role": "assistant", "content": "a"}, answered)) == "w?"
     assert last_prompt((answered,)) == ""
+    assert last_prompt(({"role": "user", "parts": [{"text": "hi"}]},)) == "hi"  # Gemini's form
     assert last_prompt(()) == ""
