@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from agentstate.dialects.lenient import Unreadable, as_list, as_object, as_text, read_exact
+from agentstate.dialects.lenient import as_list, as_object, as_text, read_exact
 from agentstate.dialects.openai_responses_items import TEXTS
 from agentstate.dialects.openai_responses_reading import (
     ResponsesAssembler,
@@ -38,7 +38,7 @@ _UNTIL_DONE: dict[str, JSON] = {
     "result": None,
 }
 _WHEN_DONE = frozenset(("results", "output", "error", "encrypted_content"))
-# What comes of these between `added` and `done`, besides their texts.
+# What comes between `added` and `done` of these is text; other items that no row names come whole.
 _MADE_OF_TEXT = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
 # The states a built-in tool's item goes through, each an event of its own: before its texts, after.
 _STATES = {
@@ -57,12 +57,7 @@ _TEXT_STEMS = {shape.kind: (stem, shape) for stem, shape in TEXTS.items() if not
 
 def events_from_body(body: bytes) -> list[bytes]:
     """Make the stream form of a complete response; what is no answer gives no events."""
-    if not read_answer(body).is_complete:
-        return []
-    try:
-        return make_events(as_object(read_exact(body)))
-    except Unreadable:
-        return []
+    return make_events(as_object(read_exact(body))) if read_answer(body).is_complete else []
 
 
 def body_from_events(frames: Iterable[Frame]) -> bytes:

@@ -105,13 +105,16 @@ def test_a_message_becomes_the_events_the_api_would_send() -> None:
         {"type": "text", "text": "a", "citations": [CITATION]},
         CALL,
         reason="tool_use",
+        usage={**USAGE, "cache_read_input_tokens": None},
     )
 
     first, *rest = made_of(raw)
 
     assert first["message"]["content"] == []
     assert first["message"]["stop_reason"] is None
-    assert first["message"]["usage"] == {**USAGE, "output_tokens": 0}
+    assert first["message"]["usage"] == {
+        **USAGE, "cache_read_input_tokens": None, "output_tokens": 0
+    }  # fmt: skip
     assert [
         each.get("content_block") or each.get("delta") or each["type"] for each in rest
     ] == [
@@ -134,7 +137,6 @@ def test_a_message_becomes_the_events_the_api_would_send() -> None:
         "output_tokens": 7,
         "input_tokens": 12,
         "cache_creation_input_tokens": 3,
-        "cache_read_input_tokens": 5,
     }
 
 
@@ -191,7 +193,7 @@ def test_an_unfinished_body_makes_an_unfinished_stream(reason: str | None) -> No
 # A body from events
 
 
-@pytest.mark.parametrize("name", STREAMS.keys() - {"calls of others", "unknown fields"})
+@pytest.mark.parametrize("name", sorted(STREAMS.keys() - {"calls of others", "unknown fields"}))
 def test_a_made_body_satisfies_the_types(name: str) -> None:
     made = body_from_events(SSEDecoder().feed(b"".join(STREAMS[name])))
 
@@ -199,11 +201,10 @@ def test_a_made_body_satisfies_the_types(name: str) -> None:
     check("BetaMessage", made)
 
 
-@pytest.mark.parametrize("name", STREAMS)
+# The SDK takes no pieces of a type it does not know.
+@pytest.mark.parametrize("name", sorted(STREAMS.keys() - {"unknown fields"}))
 def test_a_made_body_is_what_the_sdk_puts_together(name: str) -> None:
     stream = b"".join(STREAMS[name])
-    if name == "unknown fields":
-        pytest.skip("the SDK refuses pieces of a type it does not know")
 
     made = merge(stream)
 
