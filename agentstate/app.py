@@ -122,7 +122,11 @@ class App:
             cut = await self._server.stop(drain_s)
             stopped = await self._tasks.close(max(until_s - monotonic_s(), CUT_S))
             if cut or stopped:
-                log.warning("%d connections and %d calls did not end in time", cut, stopped)
+                log.warning(
+                    "%s and %s did not end in time",
+                    counted(cut, "connection"),
+                    counted(stopped, "call"),
+                )
         await self._transports.close()
         await self._store.close()
 
@@ -187,8 +191,8 @@ async def _stop(app: App, signals: asyncio.Queue[None]) -> None:
     """Stop gracefully; a second signal stops at once."""
     if app.in_flight_count:
         log.info(
-            "stopping: %d calls in flight may take %.0f s to finish; again to stop at once",
-            app.in_flight_count,
+            "stopping: %s in flight may take %.0f s to finish; a second signal stops at once",
+            counted(app.in_flight_count, "call"),
             app.drain_s,
         )
     helpers = TaskSet()
@@ -227,11 +231,16 @@ def banner(loaded: Loaded, app: App) -> str:
         lines.append(f"  mock       models named mock/..., and the key mock-key{own}")
     if app.interrupted_count:
         lines.append(
-            f"  found      {app.interrupted_count} calls that were in flight when the last "
-            "process died; they run again when asked"
+            f"  found      {counted(app.interrupted_count, 'call')} in flight when the last process "
+            "died; what was asked runs again when it is asked again"
         )
     lines.extend(f"  warning    {warning}" for warning in loaded.warnings)
     return "\n".join(lines)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as people write it."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _has_key(settings: Settings) -> bool:
