@@ -230,9 +230,9 @@ def banner(loaded: Loaded, app: App) -> str:
         own = "; openai has a key, so mock-key means that one" if _has_key(settings) else ""
         lines.append(f"  mock       models named mock/..., and the key mock-key{own}")
     if app.interrupted_count:
+        found = counted(app.interrupted_count, "call")
         lines.append(
-            f"  found      {counted(app.interrupted_count, 'call')} in flight when the last process "
-            "died; what was asked runs again when it is asked again"
+            f"  found      {found} in flight when the last process died; they run again when asked"
         )
     lines.extend(f"  warning    {warning}" for warning in loaded.warnings)
     return "\n".join(lines)

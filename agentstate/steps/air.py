@@ -1,17 +1,27 @@
 """What is in the air: which calls are on their way, and which of them another call may join.
 
-Synchronous throughout: between "is it in the air?" and "now it is" nothing waits, so two equal
-calls never both go upstream.
+Synchronous but for one wait: between "is it in the air?" and "now it is" nothing waits, so two
+equal calls never both go upstream.
+
+A call in the air may be the answer of other calls as well: an agent that died while it waited
+starts over and asks again, with another run id, another clock in its prompt, other tool results.
+Such a call is *taken over*. What took it over stands in the books beside what went upstream, so
+that a client's retry finds it too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from agentstate.ground.records import Candidate
 from agentstate.steps.flight import Flight
+from agentstate.steps.identify import Caller
 from agentstate.steps.recording import Call
 from agentstate.steps.upstream import UpstreamCall
+
+_Key = tuple[str, bytes]
 
 
 class Air:
@@ -19,12 +29,9 @@ class Air:
 
     def __init__(self) -> None:
         # (session, fingerprint) → calls; several where steps or runs differ.
-        self._calls: dict[tuple[str, bytes], list[Airborne]] = {}
-
-    @property
-    def count(self) -> int:
-        """How many calls are in the air."""
-        return sum(len(calls) for calls in self._calls.values())
+        self._calls: dict[_Key, list[Airborne]] = {}
+        self._kin: dict[_Key, list[Airborne]] = {}  # the same by their masked fingerprints
+        self.count = 0  # calls in the air
 
     def has(self, session: str, exact: bytes) -> bool:
         """Say whether a call with this fingerprint is in the air."""
@@ -33,46 +40,73 @@ class Air:
     def add(self, airborne: Airborne) -> None:
         """Take in a call that is being sent on its way."""
         self._calls.setdefault(_key(airborne.call), []).append(airborne)
+        self._kin.setdefault(_kin_key(airborne.call), []).append(airborne)
+        self.count += 1
 
     def ground(self, airborne: Airborne) -> None:
-        """Take a call out of the air: nobody may join it any more."""
-        flights = self._calls.get(_key(airborne.call), [])
-        if airborne in flights:
-            flights.remove(airborne)
-            if not flights:
-                del self._calls[_key(airborne.call)]
+        """Take a call out of the air: nobody may join it any more. Idempotent."""
+        if airborne not in self._kin.get(_kin_key(airborne.call), ()):
+            return
+        _strike(self._kin, _kin_key(airborne.call), airborne)
+        for key in {_key(call) for call in airborne.calls}:
+            _strike(self._calls, key, airborne)
+        self.count -= 1
 
     def joinable(self, call: Call) -> Airborne | None:
-        """Return this very call if it is in the air, or None (DESIGN section 5, the same call)."""
-        mine = call.caller
-        for airborne in self._calls.get(_key(call), ()):
-            theirs = airborne.call.caller
-            has_equal_id = mine.call_id is not None and mine.call_id == theirs.call_id
-            if mine.replay in ("refresh", "off"):
-                if has_equal_id:
-                    return airborne
-            elif mine.run_id is not None:
-                # Under a run id another call id is another occurrence.
-                if theirs.run_id == mine.run_id and (has_equal_id or mine.call_id is None):
-                    return airborne
-            elif theirs.step_number == mine.step_number or mine.step_number is None:
+        """Return this very call if it is in the air, or None."""
+        key = _key(call)
+        for airborne in self._calls.get(key, ()):
+            if any(
+                _key(other) == key and is_same_call(call.caller, other.caller)
+                for other in airborne.calls
+            ):
                 return airborne
         return None
 
-    def elsewhere(self, airborne: Airborne) -> Airborne | None:
-        """Return a call that an earlier run left in the air and this run has not joined, or None.
+    def elsewhere(self, call: Call) -> Airborne | None:
+        """Return an equal call that an earlier run left in the air, and that answers no call of
+        this run yet, or None.
 
         The earlier run is likely dead; its call is being finished for whoever asks next.
         """
-        mine = airborne.call.caller
+        mine = call.caller
         if mine.run_id is None or mine.replay in ("refresh", "off"):
             return None
-        for other in self._calls.get(_key(airborne.call), ()):
-            theirs = other.call.caller.run_id
-            if theirs not in (None, mine.run_id) and mine.run_id not in other.runs_joined:
-                other.runs_joined.add(mine.run_id)
-                return other
+        for airborne in self._calls.get(_key(call), ()):
+            runs = {other.caller.run_id for other in airborne.calls}
+            if airborne.call.caller.run_id is not None and mine.run_id not in runs:
+                return airborne
         return None
+
+    def deserted(self, session: str, step: Candidate) -> Airborne | None:
+        """Return the call of a step in the air if nobody waits for it any more, or None."""
+        for airborne in self._calls.get((session, step.identity.exact), ()):
+            claimed = airborne.upstream.claimed
+            if claimed is not None and claimed.step_id == step.step_id and airborne.is_deserted:
+                return airborne
+        return None
+
+    async def wait_for_kin(self, call: Call) -> None:
+        """Wait until each call that this one may take over has its row.
+
+        An agent may die before we come to that. Bounded: a claim takes a commit, and a call waits
+        only for those that came before it.
+        """
+        for airborne in tuple(self._kin.get(_kin_key(call), ())):
+            if airborne.call is call:
+                break
+            if airborne.is_deserted:
+                await airborne.upstream.entered.wait()
+
+    def take_over(self, airborne: Airborne, call: Call) -> Airborne:
+        """Have a call answered by one that is in the air; its client must attach next."""
+        flights = self._calls.setdefault(_key(call), [])
+        if airborne not in flights:
+            flights.append(airborne)
+        airborne.calls.append(call)
+        airborne.unsettled.append(call)
+        airborne.is_expected = True
+        return airborne
 
 
 class Airborne:
@@ -81,10 +115,22 @@ class Airborne:
     upstream: UpstreamCall  # set by who launches it
 
     def __init__(self, call: Call, flight: Flight) -> None:
-        self.call = call
+        self.calls = [call]  # the one that went upstream, then those that took it over
+        self.unsettled: list[Call] = []  # of those that took it over: not on record as such
+        self.is_expected = False  # it was taken over, and who did is about to attach
         self.flight = flight
         self.patience: Patience | None = None  # None = not launched yet, or over
-        self.runs_joined: set[str] = set()  # other runs that were given this call
+
+    @property
+    def call(self) -> Call:
+        """The call that went upstream."""
+        return self.calls[0]
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether nobody waits for it and it goes on all the same."""
+        is_wanted = self.is_expected or bool(self.flight.followers)
+        return not is_wanted and self.patience is not None and self.patience.lasts
 
     def forget(self) -> None:
         """Undo what refers in a circle: bodies are large, and the collector comes rarely."""
@@ -106,6 +152,11 @@ class Patience:
         self._patience_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def lasts(self) -> bool:
+        """Whether there is any patience at all."""
+        return self._patience_s > 0
+
     def extend(self, patience_s: float) -> None:
         """Wait at least this long, in seconds."""
         self._patience_s = max(self._patience_s, patience_s)
@@ -124,5 +175,63 @@ class Patience:
             self._timer = None
 
 
-def _key(call: Call) -> tuple[str, bytes]:
+@dataclass(frozen=True, slots=True)
+class OwnSky:
+    """The air as one call sees it while it climbs the ladder; see `ladder.Sky`."""
+
+    air: Air
+    call: Call
+    flight: Flight  # of the call
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a client still waits for this call."""
+        return bool(self.flight.followers)
+
+    def find_equal(self) -> Airborne | None:
+        """Take over an equal call that another run has in the air; None = there is none."""
+        found = self.air.elsewhere(self.call)
+        return None if found is None else self.air.take_over(found, self.call)
+
+    async def wait_for_kin(self) -> None:
+        """Wait until all that `take_over` may take is on record."""
+        await self.air.wait_for_kin(self.call)
+
+    def is_deserted(self, step: Candidate) -> bool:
+        """Say whether the step is in the air and nobody waits for it any more."""
+        return self.air.deserted(self.call.caller.session, step) is not None
+
+    def take_over(self, step: Candidate) -> Airborne:
+        """Take over a step that `is_deserted`."""
+        found = self.air.deserted(self.call.caller.session, step)
+        assert found is not None, "nothing has waited since it was seen deserted"
+        return self.air.take_over(found, self.call)
+
+
+def is_same_call(mine: Caller, theirs: Caller) -> bool:
+    """Say whether two calls with one fingerprint are one call made twice (DESIGN section 5).
+
+    1. `refresh` and `off` want an answer of their own: only with an equal call id.
+    2. Under a run id another call id is another occurrence, and another run another call.
+    3. Else an equal body is the same call, unless it names another step number.
+    """
+    has_equal_id = mine.call_id is not None and mine.call_id == theirs.call_id
+    if mine.replay in ("refresh", "off"):
+        return has_equal_id
+    if mine.run_id is not None:
+        return theirs.run_id == mine.run_id and (has_equal_id or mine.call_id is None)
+    return mine.step_number is None or theirs.step_number == mine.step_number
+
+
+def _key(call: Call) -> _Key:
     return call.caller.session, call.identity.exact
+
+
+def _kin_key(call: Call) -> _Key:
+    return call.caller.session, call.identity.masked
+
+
+def _strike(table: dict[_Key, list[Airborne]], key: _Key, airborne: Airborne) -> None:
+    table[key].remove(airborne)
+    if not table[key]:
+        del table[key]

@@ -33,7 +33,7 @@ class Landing:
     """How a flight ended.
 
     Exactly one of `answer`, `refusal`, `error` and `hit` is set: `hit` says that the call turned
-    out to be on record, `elsewhere` that another run has it in the air.
+    out to be on record, `elsewhere` that it was in the air already, for an agent that died.
     """
 
     answer: RecordedAnswer | None = None

@@ -75,6 +75,18 @@ class Scope:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A call as it is looked for in the record."""
+
+    dialect: Dialect
+    caller: Caller
+    identity: Identity
+    ask: Ask
+    chain: tuple[bytes, ...]  # digests of its messages
+    goes_to_mock: bool
+
+
 def read_caller(
     headers: Headers, url_session: str | None, settings: ReplaySettings
 ) -> Caller | None:

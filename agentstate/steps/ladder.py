@@ -1,6 +1,7 @@
-"""Look a call up: climb exact → pinned → masked, and say what answered it, or what it came near to.
+"""Look a call up: climb exact → pinned → masked, and say what answered it.
 
-The looking is here, the choosing in `replay.py`. Between choosing a step and noting that it was
+The looking is here, the choosing in `replay.py`; what a call came near to is for `misses.py`.
+Between choosing a step and noting that it was
 taken nothing waits, so two calls that climb side by side never get one step both: what the store
 does not have yet is in `_promised`.
 """
@@ -8,17 +9,16 @@ does not have yet is in `_promised`.
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
-from agentstate.dialects.base import Ask, Dialect
-from agentstate.ground.canonical import JSON, canonical, encode
+from agentstate.dialects.base import Dialect
+from agentstate.ground.canonical import JSON, canonical
 from agentstate.ground.clock import now_ms
-from agentstate.ground.errors import BadRequest, shorten
-from agentstate.ground.records import Candidate, Emitter, Identity, ReplayNote, Served
-from agentstate.steps.identify import Caller
+from agentstate.ground.records import Candidate, Emitter, ReplayNote, Served
+from agentstate.steps.identify import Caller, Sought
+from agentstate.steps.misses import Misses
 from agentstate.steps.replay import (
     ToolResult,
     choose_exact,
@@ -32,13 +32,13 @@ from agentstate.store.base import Key, Store
 
 Rung = Literal["exact", "pinned", "masked"]
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value", bound=Sized)
+
 COMPARED_MAX = 64  # recorded requests compared on one rung; each is read from the disk
-ALIKE_MAX = 4  # recorded requests a miss is explained with
 CONVERSATION_MAX = 2**31  # messages; no conversation has as many, so this is after all of them
-# What is remembered of recent requests, to see at no cost that a call only goes on.
-SESSIONS_REMEMBERED_MAX = 256
-REQUESTS_REMEMBERED_MAX = 16  # per session: as many agents may take turns in it
-NAME_BYTES = 8  # of a message's digest; enough to tell the messages of one session apart
+MOMENTS_REMEMBERED_MAX = 1024  # sessions
+MOMENTS_AHEAD_MS_MAX = 250  # less than a new process needs to start
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,80 +50,78 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """A call as the ladder needs it."""
+class Aloft:
+    """A call on its way upstream whose answer will be this call's as well."""
 
-    dialect: Dialect
-    caller: Caller
-    identity: Identity
-    ask: Ask
-    chain: tuple[bytes, ...]  # digests of its messages
-    goes_to_mock: bool
+    airborne: object  # whatever the pipeline knows it by
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """What a call came near to and was not."""
+class Sky(Protocol):
+    """What is in the air, as one call sees it."""
 
-    step_number: int
-    index: int
-    path: str  # of the first difference, e.g. messages[0].content
-    sent: str  # value there, shortened
-    recorded: str
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a client still waits for this call."""
+        ...
 
-    def as_json(self) -> JSON:
-        """Render for the step."""
-        return {
-            "step_number": self.step_number,
-            "index": self.index,
-            "path": self.path,
-            "sent": self.sent,
-            "recorded": self.recorded,
-        }
+    def find_equal(self) -> object | None:
+        """Take over an equal call that another run has in the air; None = there is none."""
+        ...
 
-    def as_header(self) -> str:
-        """Render for the response: the place only, since values may be secret."""
-        return f"step {self.step_number} differs at {shorten(self.path, 200)}"
+    async def wait_for_kin(self) -> None:
+        """Wait until all that `take_over` may take is on record."""
+        ...
 
+    def is_deserted(self, step: Candidate) -> bool:
+        """Say whether the step is in the air and nobody waits for it any more."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class _Recent:
-    """A request that was claimed lately."""
-
-    names: bytes  # of its messages, one after another
-    step_id: int
-    step_number: int
+    def take_over(self, step: Candidate) -> object:
+        """Take over a step that `is_deserted`."""
+        ...
 
 
 class Ladder:
     """Finds recorded steps. One per server: it remembers what it has promised to whom."""
 
     def __init__(self, store: Store) -> None:
+        self.misses = Misses(store)
         self._store = store
+        # What calls were given and the store does not have yet.
         self._promised: dict[tuple[str, str], dict[int, Served]] = {}  # (session, run) → by step
-        self._recent: OrderedDict[str, deque[_Recent]] = OrderedDict()  # by session
+        self._aliases: dict[tuple[str, bytes], set[int]] = {}  # (session, fingerprint) → steps
+        self._moments: dict[str, int] = {}  # the last one each session was told, by last use
         self._rows_taken: set[int] = set()  # of failed tries, by calls that will claim them
         # Steps in flight: an answer that is committed may still turn out to have no clean end.
         self._in_the_air: set[int] = set()
 
-    async def climb(self, sought: Sought) -> Hit | None:
-        """Return the step that answers the call, by the first rung that has one; it is taken."""
+    async def climb(self, sought: Sought, sky: Sky) -> Hit | Aloft | None:
+        """Return what answers the call, by the first rung that has it; it is taken."""
         caller = sought.caller
         exact = await self._find(caller, "exact", sought.identity.exact)
         if caller.replay not in ("pinned", "exact"):
             # A client's retry of a call that was refreshed, or not looked up, and has its answer.
             again = choose_repeated(exact, caller, goes_to_mock=sought.goes_to_mock)
-            return None if again is None else self._take(caller, Hit(again, "exact"))
+            if again is None:
+                return None
+            return self._take(caller, Hit(again, "exact"), counts=sky.is_awaited)
         served = await self._served(caller, exact)
         found = choose_exact(exact, caller, served, goes_to_mock=sought.goes_to_mock)
         if found is not None:
-            return self._take(caller, Hit(found, "exact"))
+            return self._take(caller, Hit(found, "exact"), counts=sky.is_awaited)
+        if (airborne := sky.find_equal()) is not None:
+            return Aloft(airborne)
         if caller.replay == "exact":
             return None
-        return await self._climb_on(sought)
+        return await self._climb_on(sought, sky)
 
     async def climb_raw(
-        self, caller: Caller, candidates: Sequence[Candidate], *, goes_to_mock: bool
+        self,
+        caller: Caller,
+        candidates: Sequence[Candidate],
+        *,
+        goes_to_mock: bool,
+        is_awaited: bool,
     ) -> Hit | None:
         """Return the step whose very bytes a call sent, as `climb` would; None = read them."""
         if caller.run_id is not None:
@@ -131,7 +129,9 @@ class Ladder:
             candidates = await self._find(caller, "exact", candidates[0].identity.exact)
         served = await self._served(caller, candidates)
         found = choose_exact(candidates, caller, served, goes_to_mock=goes_to_mock)
-        return None if found is None else self._take(caller, Hit(found, "exact"))
+        if found is None:
+            return None
+        return self._take(caller, Hit(found, "exact"), counts=is_awaited)
 
     async def row_to_reuse(self, sought: Sought) -> int | None:
         """Return the row of an earlier try of this call that gave no answer, or None."""
@@ -165,26 +165,33 @@ class Ladder:
         found = await self._store.find_candidates(caller.session, key, value)
         return tuple(each for each in found if each.step_id not in self._in_the_air)
 
-    async def settle(self, caller: Caller, hit: Hit, exact: bytes) -> None:
-        """Write what taking a step changes, before its answer is released."""
-        step_id = hit.candidate.step_id
-        if hit.rung != "exact":
-            await self._store.record_alias(caller.session, exact, step_id)
-        await self.record_served(caller, step_id)
+    def promise(self, caller: Caller, step_id: int, alias: bytes | None) -> None:
+        """Note at once that a call gets a step, for `settle` to write.
 
-    async def record_served(self, caller: Caller, step_id: int) -> None:
-        """Write that the caller's run got a step; nothing without a run id."""
-        if caller.run_id is None:
-            return
-        served = Served(step_id, caller.call_id, now_ms(), is_delivered=False)
-        try:
-            await self._store.record_served(served, caller.session, caller.run_id)
-        finally:
-            key = (caller.session, caller.run_id)
-            promised = self._promised.get(key, {})
-            promised.pop(step_id, None)
-            if not promised:
-                self._promised.pop(key, None)
+        `alias`: the call's fingerprint where it is not quite the step's own; None = it is.
+        """
+        if alias is not None:
+            self._aliases.setdefault((caller.session, alias), set()).add(step_id)
+        if caller.run_id is not None:
+            at_ms = self.moment(caller.session)
+            served = Served(step_id, caller.call_id, at_ms, is_delivered=False)
+            self._promised.setdefault((caller.session, caller.run_id), {})[step_id] = served
+
+    async def settle(self, caller: Caller, step_id: int, alias: bytes | None) -> None:
+        """Write that a call gets a step, before its answer is released. `alias`: see `promise`."""
+        self.promise(caller, step_id, alias)
+        session, run_id = caller.session, caller.run_id
+        if alias is not None:
+            try:
+                await self._store.record_alias(session, alias, step_id)
+            finally:
+                _drop(self._aliases, (session, alias), lambda steps: steps.discard(step_id))
+        if run_id is not None:
+            served = Served(step_id, caller.call_id, self.moment(session), is_delivered=False)
+            try:
+                await self._store.record_served(served, session, run_id)
+            finally:
+                _drop(self._promised, (session, run_id), lambda steps: steps.pop(step_id, None))
 
     def note_delivered(self, caller: Caller, step_id: int) -> None:
         """Note that the caller has its answer whole; nothing without a run id."""
@@ -193,45 +200,74 @@ class Ladder:
 
     # --- pinned and masked ------------------------------------------------------------------
 
-    async def _climb_on(self, sought: Sought) -> Hit | None:
+    async def _climb_on(self, sought: Sought, sky: Sky) -> Hit | Aloft | None:
         caller, identity = sought.caller, sought.identity
-        alias = await self._find(caller, "alias", identity.exact)
-        served = await self._served(caller, alias)
-        again = choose_exact(alias, caller, served, goes_to_mock=sought.goes_to_mock)
+        await sky.wait_for_kin()
+        both = await self._find_drifted(sought, sky)
+        alias = {each.step_id: each for each in await self._find(caller, "alias", identity.exact)}
+        promised = self._aliases.get((caller.session, identity.exact), set())
+        alias |= {step_id: both[step_id] for step_id in promised & both.keys()}
+        in_order = sorted(alias.values(), key=lambda each: each.index)
+        served = await self._served(caller, in_order)
+        again = choose_exact(in_order, caller, served, goes_to_mock=sought.goes_to_mock)
         if again is not None:
-            return self._take(caller, Hit(again, "pinned"))
+            hit = Hit(again, "pinned")
+            return self._take(caller, hit, identity.exact, counts=sky.is_awaited)
 
-        pinned = await self._find(caller, "pinned", identity.pinned)
-        masked = await self._find(caller, "masked", identity.masked)
-        both = {each.step_id: each for each in (*pinned, *masked)}
-        if not both:
+        served = await self._served(caller, tuple(both.values()))
+        left = [each for each in both.values() if each.step_id not in served]
+        if not left:
             return None
-        differing = await self._differing(sought, both.values())
+        differing = await self._differing(sought, left)
         emitters = await self._emitters(caller, differing.values())
         session = await self._store.read_session(caller.session)
         at_number = 0
         if caller.run_id is None and caller.step_number is not None:
             at_number = await self._store.count_steps_at(caller.session, caller.step_number)
         # Read once more, and last: from here to the taking nothing waits.
-        pinned = await self._find(caller, "pinned", identity.pinned)
-        masked = await self._find(caller, "masked", identity.masked)
-        served = await self._served(caller, (*pinned, *masked))
+        both = await self._find_drifted(sought, sky)
+        served = await self._served(caller, tuple(both.values()))
+        deserted = self._in_the_air & both.keys()
+        rung: Rung = "pinned"
         found = choose_pinned(
-            pinned, caller, served, differing, emitters, goes_to_mock=sought.goes_to_mock
-        )
-        if found is not None:
-            return self._take(caller, Hit(found, "pinned"))
-        found = choose_masked(
-            masked,
+            [each for each in both.values() if each.identity.pinned == identity.pinned],
             caller,
             served,
             differing,
             emitters,
-            highest_step_number=session.last_step_number if session else None,
-            steps_at_number=at_number,
             goes_to_mock=sought.goes_to_mock,
+            deserted=deserted,
         )
-        return None if found is None else self._take(caller, Hit(found, "masked"))
+        if found is None:
+            rung = "masked"
+            found = choose_masked(
+                [each for each in both.values() if each.identity.masked == identity.masked],
+                caller,
+                served,
+                differing,
+                emitters,
+                highest_step_number=session.last_step_number if session else None,
+                steps_at_number=at_number,
+                goes_to_mock=sought.goes_to_mock,
+                deserted=deserted,
+            )
+        if found is None:
+            return None
+        if found.step_id in deserted:
+            return Aloft(sky.take_over(found))
+        return self._take(caller, Hit(found, rung), identity.exact, counts=sky.is_awaited)
+
+    async def _find_drifted(self, sought: Sought, sky: Sky) -> dict[int, Candidate]:
+        """Return the candidates for pinned and masked by step, in order of their index: those not
+        in the air, and of those in the air the deserted ones."""
+        session, identity = sought.caller.session, sought.identity
+        pinned = await self._store.find_candidates(session, "pinned", identity.pinned)
+        masked = await self._store.find_candidates(session, "masked", identity.masked)
+        return {
+            each.step_id: each
+            for each in sorted((*pinned, *masked), key=lambda each: each.index)
+            if each.step_id not in self._in_the_air or sky.is_deserted(each)
+        }
 
     async def _differing(
         self, sought: Sought, candidates: Iterable[Candidate]
@@ -274,86 +310,57 @@ class Ladder:
         promised = self._promised.get((caller.session, caller.run_id), {})
         return served | {step: promised[step] for step in steps if step in promised}
 
-    def _take(self, caller: Caller, hit: Hit) -> Hit:
-        """Note at once that the step was given: the next one to climb sees it."""
+    def _take(self, caller: Caller, hit: Hit, alias: bytes | None = None, *, counts: bool) -> Hit:
+        """Note at once that the step was given: the next one to climb sees it.
+
+        `counts` False: the client has left, so nobody is served. Its agent may be back already, and
+        what was noted here would seem to come after what that was given.
+        """
         step = hit.candidate
+        if counts:
+            self.note_replay(caller, step.step_id, hit.rung, step.cost_microusd)
+        self.promise(caller, step.step_id, alias)
+        return hit
+
+    def note_replay(
+        self,
+        caller: Caller,
+        step_id: int,
+        mode: Rung | Literal["joined"],
+        saved_microusd: int | None,
+    ) -> None:
+        """Count that one more call was given a step. `saved_microusd` None: not known."""
         self._store.note_replay(
             ReplayNote(
                 session=caller.session,
-                step_id=step.step_id,
-                replayed_ms=now_ms(),
-                mode=hit.rung,
-                saved_microusd=step.cost_microusd or 0,
+                step_id=step_id,
+                replayed_ms=self.moment(caller.session),
+                mode=mode,
+                saved_microusd=saved_microusd or 0,
                 run_id=caller.run_id,
             )
         )
-        if caller.run_id is not None:
-            served = Served(step.step_id, caller.call_id, now_ms(), is_delivered=False)
-            key = (caller.session, caller.run_id)
-            self._promised.setdefault(key, {})[step.step_id] = served
-        return hit
 
-    # --- misses -----------------------------------------------------------------------------
+    def moment(self, session: str) -> int:
+        """Return the time in milliseconds, later than any moment this session was told before.
 
-    async def explain(self, sought: Sought) -> Miss | None:
-        """Return what a call that was not found came near to; None if it goes on, or is new."""
-        if sought.caller.replay in ("refresh", "off"):
-            return None  # it was not looked for
-        recent = self._recent.get(sought.caller.session, ())
-        names = _names(sought.chain)
-        if any(0 < len(old.names) < len(names) and names.startswith(old.names) for old in recent):
-            return None
-        number = None if sought.caller.run_id is not None else sought.caller.step_number
-        near = [old for old in recent if _stands_beside(old, names, number)]
-        if near:
-            best = max(near, key=lambda old: _shared(old.names, names))
-            is_near = number is not None or _shared(best.names, names) > 0
-            steps: tuple[int, ...] = (best.step_id,) if is_near else ()
-        else:
-            alike = await self._store.find_alike(
-                sought.caller.session, len(sought.chain), number, ALIKE_MAX
-            )
-            steps = tuple(each.step_id for each in alike)
-        found = [await self._compare(sought, step, is_placed=number is not None) for step in steps]
-        compared = [each for each in found if each is not None]
-        return max(compared, key=lambda each: each[0])[1] if compared else None
+        What came first decides what may be replayed, and an agent nearby does several things in a
+        millisecond. A session that keeps that up is told one moment twice: then a call is asked
+        anew that might have been replayed.
+        """
+        now, last = now_ms(), self._moments.pop(session, 0)
+        self._moments[session] = min(max(now, last + 1), now + MOMENTS_AHEAD_MS_MAX)
+        if len(self._moments) > MOMENTS_REMEMBERED_MAX:
+            del self._moments[next(iter(self._moments))]
+        return self._moments[session]
 
-    def remember(self, sought: Sought, step_id: int, step_number: int) -> None:
-        """Remember a call that was claimed, to see at no cost that the next one goes on from it."""
-        session = sought.caller.session
-        recent = self._recent.setdefault(session, deque(maxlen=REQUESTS_REMEMBERED_MAX))
-        self._recent.move_to_end(session)
-        if len(self._recent) > SESSIONS_REMEMBERED_MAX:
-            self._recent.popitem(last=False)
-        recent.append(_Recent(_names(sought.chain), step_id, step_number))
 
-    async def _compare(
-        self, sought: Sought, step_id: int, *, is_placed: bool
-    ) -> tuple[int, Miss] | None:
-        """Return (messages they share, the difference); None if they have nothing in common."""
-        step = await self._store.read_step(step_id)
-        body = await self._store.read_request(step_id)
-        if step is None:
-            return None
-        try:
-            old = sought.dialect.read_ask(body)
-        except BadRequest:
-            return None  # redacted, or of a form that is no longer spoken
-        new = sought.ask
-        shared = sum(
-            mine == theirs for mine, theirs in zip(new.messages, old.messages, strict=False)
-        )
-        if not shared and not is_placed:
-            return None
-        list_key = sought.dialect.list_key
-        difference = first_difference(
-            {**new.envelope, list_key: list(new.messages)},
-            {**old.envelope, list_key: list(old.messages)},
-        )
-        if difference is None:
-            return None  # the same, and not replayable: failed, rolled back, or from the mock
-        path, sent, recorded = difference
-        return shared, Miss(step.step_number, step.index, path, _shown(sent), _shown(recorded))
+def _drop(table: dict[_Key, _Value], key: _Key, take_out: Callable[[_Value], object]) -> None:
+    """Take something out of one value of a table, and the value as well once it is empty."""
+    if (value := table.get(key)) is not None:
+        take_out(value)
+        if not value:
+            del table[key]
 
 
 def tool_results(
@@ -365,50 +372,3 @@ def tool_results(
         for position, message in enumerate(messages, before)
         for call_id, content in dialect.tool_results(message)
     )
-
-
-def first_difference(theirs: JSON, recorded: JSON, path: str = "") -> tuple[str, JSON, JSON] | None:
-    """Return (path, theirs, recorded) of the first place two bodies differ; None if they do not.
-
-    Objects are compared in the order of the recorded one's keys, then what is new. What one side
-    lacks is None there.
-    """
-    if isinstance(theirs, dict) and isinstance(recorded, dict):
-        for key in (*recorded, *(key for key in theirs if key not in recorded)):
-            inner = f"{path}.{key}" if path else key
-            if (key in theirs) != (key in recorded):
-                return inner, theirs.get(key), recorded.get(key)
-            if (found := first_difference(theirs[key], recorded[key], inner)) is not None:
-                return found
-        return None
-    if isinstance(theirs, list) and isinstance(recorded, list):
-        for index, (mine, old) in enumerate(zip(theirs, recorded, strict=False)):
-            if (found := first_difference(mine, old, f"{path}[{index}]")) is not None:
-                return found
-        index = min(len(theirs), len(recorded))
-        if len(theirs) > index:
-            return f"{path}[{index}]", theirs[index], None
-        if len(recorded) > index:
-            return f"{path}[{index}]", None, recorded[index]
-        return None
-    if type(theirs) is type(recorded) and theirs == recorded:
-        return None
-    return path, theirs, recorded
-
-
-def _names(chain: tuple[bytes, ...]) -> bytes:
-    return b"".join(each[:NAME_BYTES] for each in chain)
-
-
-def _stands_beside(old: _Recent, names: bytes, number: int | None) -> bool:
-    return len(old.names) == len(names) if number is None else old.step_number == number
-
-
-def _shared(old: bytes, new: bytes) -> int:
-    """Return how many messages two requests have in common, place by place."""
-    places = range(0, min(len(old), len(new)), NAME_BYTES)
-    return sum(old[at : at + NAME_BYTES] == new[at : at + NAME_BYTES] for at in places)
-
-
-def _shown(value: JSON) -> str:
-    return shorten(value if isinstance(value, str) else encode(value).decode("ascii"))

@@ -22,12 +22,13 @@ from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s, now_ms
 from agentstate.ground.errors import AgentStateError, StoreError, UpstreamTimeout
-from agentstate.ground.records import Identity, ReplayNote, RequestRecord
-from agentstate.steps.air import Air, Airborne, Patience
+from agentstate.ground.records import Identity, RequestRecord
+from agentstate.steps.air import Air, Airborne, OwnSky, Patience
 from agentstate.steps.drift import Masker
 from agentstate.steps.flight import Flight, Follower, Landing
 from agentstate.steps.identify import Caller, Scope, identify, raw_key, read_caller, read_scope
-from agentstate.steps.ladder import Hit, Miss
+from agentstate.steps.ladder import Hit
+from agentstate.steps.misses import Miss
 from agentstate.steps.pace import at_recorded_speed
 from agentstate.steps.recording import Call, Services
 from agentstate.steps.reply import (
@@ -181,7 +182,9 @@ class Pipeline:
             request.headers,
             is_native=is_native(entry.path),
         )
-        hit = await self._services.ladder.climb_raw(caller, candidates, goes_to_mock=target.is_mock)
+        hit = await self._services.ladder.climb_raw(
+            caller, candidates, goes_to_mock=target.is_mock, is_awaited=not request.is_gone()
+        )
         if hit is None:
             return None
         return await self._replay(
@@ -203,8 +206,8 @@ class Pipeline:
         found = hit.candidate
         answer = await self._store.read_answer(found.step_id)
         assert answer is not None, "a complete step has an answer"
-        exact = found.identity.exact if call is None else call.identity.exact
-        await self._settle(caller, hit, exact)
+        alias = None if call is None or hit.rung == "exact" else call.identity.exact
+        await self._settle(caller, found.step_id, alias)
         wants_usage = call is not None and call.ask.wants_usage
         if call is not None:
             wants_stream = call.ask.streams
@@ -234,10 +237,10 @@ class Pipeline:
             response = at_recorded_speed(response, answer)
         return response
 
-    async def _settle(self, caller: Caller, hit: Hit, exact: bytes) -> None:
+    async def _settle(self, caller: Caller, step_id: int, alias: bytes | None) -> None:
         """Write what a replay changes; where the disk is to hinder nothing, go on without."""
         try:
-            await self._services.ladder.settle(caller, hit, exact)
+            await self._services.ladder.settle(caller, step_id, alias)
         except StoreError as error:
             if self._settings.store.on_failure == "refuse":
                 raise
@@ -254,9 +257,8 @@ class Pipeline:
         """Register the call as in the air and send it on its way, in one step."""
         flight = Flight(self._settings.stream.spool_bytes_max)
         airborne = Airborne(call, flight)
-        airborne.upstream = UpstreamCall(
-            self._services, call, flight, lambda: self._air.elsewhere(airborne)
-        )
+        sky = OwnSky(self._air, call, flight)
+        airborne.upstream = UpstreamCall(self._services, call, flight, sky)
         self._air.add(airborne)
         task = self._services.tasks.start(self._fly(airborne), "flight")
         airborne.patience = Patience(lambda: self._give_up(airborne, task))
@@ -286,15 +288,24 @@ class Pipeline:
             raise
         finally:
             self._air.ground(airborne)
+            if landing.answer is not None and landing.step_id is not None:
+                self._promise_step(airborne, landing.step_id)
             airborne.flight.land(landing)
             airborne.forget()
+
+    def _promise_step(self, airborne: Airborne, step_id: int) -> None:
+        """See to it that calls which took another over find its step, and others of their runs do
+        not, until it is on record whose it is."""
+        for call in airborne.unsettled:
+            self._services.ladder.promise(call.caller, step_id, _alias(airborne, call))
 
     async def _deliver(
         self, airborne: Airborne, call: Call, request: Request, *, leads: bool
     ) -> Response | Hit | Airborne:
         """Answer one client from a flight; or say where the answer is instead: on record, or in
-        the air for another run."""
+        the air already."""
         flight = airborne.flight
+        airborne.is_expected = False
         patience_s = self._settings.forward.detached_timeout_s
         if airborne.patience is not None and not call.caller.cancels_on_disconnect:
             airborne.patience.extend(patience_s)
@@ -323,31 +334,27 @@ class Pipeline:
         if landing.answer is None:
             return _landed_response(landing, call, airborne.upstream.miss, leads=True)
         await self._record_joined(airborne, call)
-        if not leads:
+        if not leads and not request.is_gone():
             self._count_joined(airborne, call)
         if landing.step_id is not None:
             self._watch_delivery(request, call.caller, landing.step_id)
         return _landed_response(landing, call, airborne.upstream.miss, leads=leads)
 
     async def _record_joined(self, airborne: Airborne, call: Call) -> None:
-        """Write that the caller's run got a step that another run began."""
-        claimed = airborne.upstream.claimed
-        if claimed is not None and call.caller.run_id != airborne.call.caller.run_id:
-            await self._services.ladder.record_served(call.caller, claimed.step_id)
+        """Write that a call got a step that was begun by another run, or with other words."""
+        claimed, alias = airborne.upstream.claimed, _alias(airborne, call)
+        is_own = call.caller.run_id == airborne.call.caller.run_id and alias is None
+        if claimed is not None and not is_own:
+            if call in airborne.unsettled:
+                airborne.unsettled.remove(call)
+            await self._settle(call.caller, claimed.step_id, alias)
 
     def _count_joined(self, airborne: Airborne, call: Call) -> None:
         """Count a call that joined another and got its answer as a saving."""
         landing = airborne.flight.landing
         if landing is not None and landing.answer is not None and landing.step_id is not None:
-            self._store.note_replay(
-                ReplayNote(
-                    session=call.caller.session,
-                    step_id=landing.step_id,
-                    replayed_ms=now_ms(),
-                    mode="joined",
-                    saved_microusd=landing.cost_microusd or 0,
-                    run_id=call.caller.run_id,
-                )
+            self._services.ladder.note_replay(
+                call.caller, landing.step_id, "joined", landing.cost_microusd
             )
 
     def _stream_response(
@@ -381,6 +388,12 @@ class Pipeline:
             overhead_s=overhead_s if leads else None,
             miss=_miss_text(airborne.upstream.miss),
         )
+
+
+def _alias(airborne: Airborne, call: Call) -> bytes | None:
+    """Return the fingerprint of a call that is not quite the one in the air; None = it is."""
+    exact = call.identity.exact
+    return None if exact == airborne.call.identity.exact else exact
 
 
 def _miss_text(miss: Miss | None) -> str | None:

@@ -21,8 +21,9 @@ from agentstate.ground.tasks import TaskSet
 from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
 from agentstate.steps.flight import Landing
 from agentstate.steps.forward import Transports, Try
-from agentstate.steps.identify import Caller, last_prompt, message_digest
-from agentstate.steps.ladder import Ladder, Miss, Sought
+from agentstate.steps.identify import Caller, Sought, last_prompt, message_digest
+from agentstate.steps.ladder import Ladder
+from agentstate.steps.misses import Miss
 from agentstate.steps.target import Target
 from agentstate.store.base import Store
 from agentstate.wire.message import Headers
@@ -107,7 +108,7 @@ class Recording:
             streams=call.ask.streams,
             identity=call.identity,
             request=call.record,
-            created_ms=now_ms(),
+            created_ms=self._services.ladder.moment(call.caller.session),
             prompt=last_prompt(call.ask.messages),
             is_mock=call.target.is_mock,
             miss=None if miss is None else miss.as_json(),

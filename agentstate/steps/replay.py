@@ -11,7 +11,7 @@ would get the old answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentstate.ground.records import Candidate, Emitter, Served
@@ -99,15 +99,16 @@ def choose_pinned(
     emitters: Mapping[str, Sequence[Emitter]],
     *,
     goes_to_mock: bool,
+    deserted: Container[int] = (),
 ) -> Candidate | None:
     """Return the earliest step that answers the call but for its tool results, or None.
 
     `differing`: per candidate the results whose content is not the recorded one. `emitters`: per
-    call id the steps whose answers made that tool call.
+    call id the steps whose answers made that tool call. `deserted`: see `will_answer`.
     """
     for candidate in candidates:
         results = differing.get(candidate.step_id)
-        if results is None or not is_replayable(candidate, goes_to_mock=goes_to_mock):
+        if results is None or not will_answer(candidate, deserted, goes_to_mock=goes_to_mock):
             continue
         if not is_same_place(candidate, caller) or candidate.step_id in served:
             continue
@@ -126,6 +127,7 @@ def choose_masked(
     highest_step_number: int | None,
     steps_at_number: int,
     goes_to_mock: bool,
+    deserted: Container[int] = (),
 ) -> Candidate | None:
     """Return the step that answers the call but for clocks and tool results, or None.
 
@@ -149,7 +151,7 @@ def choose_masked(
         if (
             results is not None
             and candidate.step_id not in served
-            and is_replayable(candidate, goes_to_mock=goes_to_mock)
+            and will_answer(candidate, deserted, goes_to_mock=goes_to_mock)
             and (not results or is_rerun(candidate, caller, results, emitters))
         ):
             return candidate
@@ -166,6 +168,18 @@ def is_replayable(candidate: Candidate, *, goes_to_mock: bool) -> bool:
         and candidate.answer_id is not None
         and (goes_to_mock or not candidate.is_mock)
     )
+
+
+def will_answer(candidate: Candidate, deserted: Container[int], *, goes_to_mock: bool) -> bool:
+    """Say whether the step has an answer that may be given again, or will have one before long.
+
+    `deserted`: steps in the air whose clients have all left. An agent that died while it waited
+    starts over and asks again. If it paid for a second answer then, the record would hold two of
+    one step, and the next life might be given the one that this life never saw.
+    """
+    if candidate.step_id in deserted:
+        return goes_to_mock or not candidate.is_mock
+    return is_replayable(candidate, goes_to_mock=goes_to_mock)
 
 
 def is_same_place(candidate: Candidate, caller: Caller) -> bool:
@@ -190,7 +204,8 @@ def is_rerun(
 
     Every result that differs must answer a tool call on record. Under a run id, another run is the
     evidence. Without one: the answer that made each such call was replayed after the candidate was
-    recorded, and the candidate was not served since.
+    claimed, and the candidate was not served since. (Claimed, not answered: an agent mostly dies
+    while it waits, and may be back before the answer is.)
     """
     if not results:
         return False
@@ -199,9 +214,8 @@ def is_rerun(
         return False
     if caller.run_id is not None:
         return candidate.run_id != caller.run_id
-    recorded_ms = candidate.answered_ms or candidate.created_ms
     replayed = [emitter.replayed_ms or 0 for emitter in made_by if emitter is not None]
-    return min(replayed) > recorded_ms and (candidate.replayed_ms or 0) < min(replayed)
+    return max(candidate.created_ms, candidate.replayed_ms or 0) < min(replayed)
 
 
 def differing_results(
@@ -221,12 +235,13 @@ def differing_results(
 
 
 def reusable_row(
-    candidates: Iterable[Candidate], caller: Caller, served: Mapping[int, Served]
+    candidates: Sequence[Candidate], caller: Caller, served: Mapping[int, Served]
 ) -> int | None:
     """Return the row of an earlier try of this very call that gave no answer, or None.
 
     So a step that failed five times is one row with five attempts, not five rows. `refresh` takes
-    the row of the answer it replaces.
+    the row of the answer it replaces. Under a run id a row before one that the run has got stays
+    as it is: an answer there would come before the others when they are replayed in order.
     """
     states = ["failed", "interrupted"]
     if caller.replay == "refresh":
@@ -236,7 +251,8 @@ def reusable_row(
         again = same_call(fit, caller, served)
         if again is not None:
             return again.step_id
-        fit = [each for each in fit if each.step_id not in served]
+        last = max((each.index for each in candidates if each.step_id in served), default=-1)
+        fit = [each for each in fit if each.index > last]
     return fit[0].step_id if fit else None
 
 

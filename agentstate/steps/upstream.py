@@ -9,7 +9,6 @@ commit (`stream.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s
@@ -18,7 +17,9 @@ from agentstate.ground.records import Claimed, RecordedAnswer
 from agentstate.steps import forward
 from agentstate.steps.flight import Flight, Landing
 from agentstate.steps.forward import Try
-from agentstate.steps.ladder import Miss, Sought
+from agentstate.steps.identify import Sought
+from agentstate.steps.ladder import Aloft, Hit, Sky
+from agentstate.steps.misses import Miss
 from agentstate.steps.recording import Call, Recording, Services
 from agentstate.steps.stream import StreamReader
 from agentstate.wire.message import Exchange
@@ -29,18 +30,12 @@ DESERTED = "deserted"  # why a flight is cancelled: nobody waits for it any more
 class UpstreamCall:
     """One call on its way. `run` once."""
 
-    def __init__(
-        self,
-        services: Services,
-        call: Call,
-        flight: Flight,
-        find_elsewhere: Callable[[], object | None],
-    ) -> None:
-        """`find_elsewhere` looks for this call in the air under another run id."""
+    def __init__(self, services: Services, call: Call, flight: Flight, sky: Sky) -> None:
         self._services = services
         self._call = call
         self._flight = flight
-        self._find_elsewhere = find_elsewhere
+        self._sky = sky
+        self.entered = asyncio.Event()  # set once the call has a row, or will never have one
         self.miss: Miss | None = None  # what the call came near to; None = nothing
         self._recording = Recording(services, call)
         self._stream: StreamReader | None = None
@@ -69,8 +64,8 @@ class UpstreamCall:
 
     def forget(self) -> None:
         """Let go of what refers back here: the call is over, and its memory with it."""
-        self._find_elsewhere = _nowhere
         self._stream = None
+        self.entered.set()
         if (claimed := self._recording.claimed) is not None:
             self._services.ladder.note_landed(claimed.step_id)
 
@@ -81,10 +76,11 @@ class UpstreamCall:
             StoreError: the claim could not be written, and the setting is to refuse.
         """
         services, call, sought = self._services, self._call, self._call.sought()
-        if (hit := await services.ladder.climb(sought)) is not None:
-            return Landing(hit=hit)
-        if (other := self._find_elsewhere()) is not None:
-            return Landing(elsewhere=other)
+        match await services.ladder.climb(sought, self._sky):
+            case Hit() as hit:
+                return Landing(hit=hit)
+            case Aloft(airborne):
+                return Landing(elsewhere=airborne)
         transport = services.transports.of(call.target)
         limits = forward.time_limits(services.settings.forward)
         transport.warm(call.target.origin, limits)
@@ -121,15 +117,16 @@ class UpstreamCall:
         row = await ladder.row_to_reuse(sought)
         self._is_claiming = True
         try:
-            self.miss = await ladder.explain(sought)
+            self.miss = await ladder.misses.explain(sought)
             await self._recording.claim(row, self.miss)
         finally:
             self._is_claiming = False
             ladder.release_row(row)
+        self.entered.set()
         if self._is_stopped:
             raise asyncio.CancelledError(DESERTED)
         if (claimed := self._recording.claimed) is not None:
-            ladder.remember(sought, claimed.step_id, claimed.step_number)
+            ladder.misses.remember(sought, claimed.step_id, claimed.step_number)
 
     async def _receive(self, exchange: Exchange, attempt: Try) -> Landing:
         if not 200 <= exchange.status < 300:
@@ -162,7 +159,3 @@ class UpstreamCall:
         recorded = RecordedAnswer(exchange.status, headers, "body", raw)
         await recording.commit(recorded, answer, attempt, None)
         return recording.landing(answer=recorded, read=answer)
-
-
-def _nowhere() -> None:
-    """Find nothing."""

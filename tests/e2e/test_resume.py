@@ -33,6 +33,7 @@ pytestmark = pytest.mark.slow
 SEED = 87
 AGENTS_PER_DRIFT = 3
 LIVES_MAX = 5
+DEATHS_MAX = 8  # of the proxy, in one test
 
 DRIFTS = (
     Drift(),
@@ -193,15 +194,15 @@ def test_agents_that_die_pay_no_step_twice(ways: Ways, tmp_path: Path) -> None:
             for agent in agents
             for fault in faults_of(agent, ledger, proxy, proxy_dies=False)
         ]
-    assert faults == []
+    assert faults == [], "\n".join(faults)
 
 
 @pytest.mark.parametrize("ways", ALL_WAYS, ids=lambda ways: ways.name)
 def test_agents_and_a_proxy_that_die_pay_no_finished_step_twice(ways: Ways, tmp_path: Path) -> None:
     chance = random.Random(f"{SEED} {ways.name} haunted")
 
-    async def live(proxy: Proxy, agents: list[Agent]) -> int:
-        async with haunted(proxy, chance, (0.2, 0.6)) as deaths:
+    async def live(proxy: Proxy, ledger: Ledger, agents: list[Agent]) -> int:
+        async with haunted(proxy, ledger, chance, deaths_max=DEATHS_MAX) as deaths:
             await live_and_die(agents, chance)
         await live_once_more(agents)
         return len(deaths)
@@ -211,11 +212,11 @@ def test_agents_and_a_proxy_that_die_pay_no_finished_step_twice(ways: Ways, tmp_
         Proxy(upstream_url=ledger.url, db=tmp_path / "record.db") as proxy,
     ):
         agents = draw_agents(proxy, ways, chance)
-        deaths = asyncio.run(live(proxy, agents))
+        deaths = asyncio.run(live(proxy, ledger, agents))
         faults = [
             f"{agent.plan.session}: {fault}"
             for agent in agents
             for fault in faults_of(agent, ledger, proxy, proxy_dies=True)
         ]
     assert deaths > 0
-    assert faults == []
+    assert faults == [], "\n".join(faults)

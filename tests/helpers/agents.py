@@ -41,6 +41,8 @@ TOOL = {
 WORDS = 3
 TRIES_MAX = 400  # of one call; a proxy that was killed is back within a second
 PAUSE_S = 0.02  # between two tries, and the least a new process needs to start
+POLL_S = 0.003
+CALLS_BETWEEN_DEATHS = (5, 50)
 PATIENCE_S = 20.0  # far more than any call needs: reaching it is a failure
 
 # The points at which the proxy can be told to kill itself, for both forms of an answer.
@@ -362,9 +364,7 @@ class Agent:
             await asyncio.sleep(PAUSE_S)
         raise AssertionError(f"no answer within {TRIES_MAX} tries; the last gave {got}")
 
-    async def _post(
-        self, headers: list[Pair], raw: bytes, patience_s: float, got: Got
-    ) -> None:
+    async def _post(self, headers: list[Pair], raw: bytes, patience_s: float, got: Got) -> None:
         """Send one request and read all that comes; fill `got`, also when cut off from outside."""
         pairs = [(b"content-type", b"application/json"), (b"connection", b"close"), *headers]
         data = bytearray()
@@ -446,27 +446,28 @@ def read_response(data: bytes, got: Got) -> None:
 
 @asynccontextmanager
 async def haunted(
-    proxy: Proxy, chance: random.Random, every_s: tuple[float, float]
+    proxy: Proxy, ledger: Ledger, chance: random.Random, *, deaths_max: int
 ) -> AsyncIterator[list[str]]:
     """Kill the proxy again and again while the block runs; afterwards it is there and stays.
 
-    Half of the deaths come from outside, at any moment, half at a named point of some call. Yields
-    the list of deaths so far.
+    Half of the deaths come from outside, at any moment, half at a named point of some call; each
+    after some more calls have reached the model, so that a slow machine gets on as well. Yields the
+    list of deaths so far.
     """
     is_over = threading.Event()
     deaths: list[str] = []
 
     def haunt() -> None:
         crash_at: str | None = None
-        while True:
-            ends_s = time.perf_counter() + chance.uniform(*every_s)
-            while proxy.is_running and time.perf_counter() < ends_s and not is_over.is_set():
-                time.sleep(0.005)  # the moment of the kill is the point
+        while len(deaths) < deaths_max:
+            wanted = len(ledger.paid) + chance.randint(*CALLS_BETWEEN_DEATHS)
+            while proxy.is_running and len(ledger.paid) < wanted and not is_over.is_set():
+                time.sleep(POLL_S)
             if is_over.is_set():
                 break
-            deaths.append("kill" if proxy.is_running else crash_at or "?")
+            deaths.append("killed" if proxy.is_running else crash_at or "?")
             crash_at = None
-            if chance.random() < 0.5:
+            if chance.random() < 0.5 and len(deaths) < deaths_max:
                 crash_at = f"{chance.choice(CRASH_POINTS)}:{chance.randint(1, 30)}"
             proxy.restart(crash_at=crash_at)
         if crash_at is not None or not proxy.is_running:

@@ -139,7 +139,7 @@ def test_a_tool_that_was_run_again_after_a_crash_keeps_the_recorded_decision() -
 
 def test_a_result_rewritten_in_place_in_the_first_run_is_a_new_call() -> None:
     assert not pinned(step(2), caller(), Emitter(1, depth=1, replayed_ms=None))
-    assert not pinned(step(2), caller(), Emitter(1, depth=1, replayed_ms=105))
+    assert not pinned(step(2), caller(), Emitter(1, depth=1, replayed_ms=95))
     assert not pinned(step(2, run_id="a"), caller(run_id="a"), Emitter(1, 1, None))
 
 
