@@ -183,6 +183,7 @@ class Candidate:
     replayed_ms: int | None  # last time it was replayed; None = never
     cost_microusd: int | None
     provider: str | None
+    calls_tools: bool = False  # its answer asks for a tool, so its replay is evidence of a re-run
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,9 +128,8 @@ class Airborne:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether nobody waits for it and it goes on all the same."""
-        is_wanted = self.is_expected or bool(self.flight.followers)
-        return not is_wanted and self.patience is not None and self.patience.lasts
+        """Whether nobody waits for it any more."""
+        return not (self.is_expected or self.flight.followers)
 
     def forget(self) -> None:
         """Undo what refers in a circle: bodies are large, and the collector comes rarely."""
@@ -151,11 +150,6 @@ class Patience:
         self._give_up = give_up
         self._patience_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def lasts(self) -> bool:
-        """Whether there is any patience at all."""
-        return self._patience_s > 0
 
     def extend(self, patience_s: float) -> None:
         """Wait at least this long, in seconds."""

@@ -207,7 +207,8 @@ class Pipeline:
         answer = await self._store.read_answer(found.step_id)
         assert answer is not None, "a complete step has an answer"
         alias = None if call is None or hit.rung == "exact" else call.identity.exact
-        await self._settle(caller, found.step_id, alias)
+        is_evidence = caller.run_id is None and found.calls_tools
+        await self._settle(caller, found.step_id, alias, is_evidence=is_evidence)
         wants_usage = call is not None and call.ask.wants_usage
         if call is not None:
             wants_stream = call.ask.streams
@@ -237,9 +238,17 @@ class Pipeline:
             response = at_recorded_speed(response, answer)
         return response
 
-    async def _settle(self, caller: Caller, step_id: int, alias: bytes | None) -> None:
-        """Write what a replay changes; where the disk is to hinder nothing, go on without."""
+    async def _settle(
+        self, caller: Caller, step_id: int, alias: bytes | None, *, is_evidence: bool = False
+    ) -> None:
+        """Write what a replay changes; where the disk is to hinder nothing, go on without.
+
+        `is_evidence`: that the step was replayed is what later forgives a tool's new result, so it
+        has to survive a kill of the process.
+        """
         try:
+            if is_evidence:
+                await self._store.keep_replays()
             await self._services.ladder.settle(caller, step_id, alias)
         except StoreError as error:
             if self._settings.store.on_failure == "refuse":

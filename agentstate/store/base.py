@@ -152,6 +152,10 @@ class Store(Protocol):
         """
         ...
 
+    async def keep_replays(self) -> None:
+        """Write what was noted of replays, so that it survives a kill of the process."""
+        ...
+
     async def record_served(self, served: Served, session: str, run_id: str) -> None:
         """Write that a run got a step, so that no other call of it gets that again.
 
@@ -189,7 +193,7 @@ class Store(Protocol):
         ...
 
     async def count_steps_at(self, session: str, step_number: int) -> int:
-        """Return how many active steps with an answer stand at this number."""
+        """Return how many active steps stand at this number: with an answer, or in flight."""
         ...
 
     async def find_alike(

@@ -230,6 +230,10 @@ class MemoryStore:
             session.saved_microusd += clamp(note.saved_microusd)
             session.touch(note.replayed_ms)
 
+    async def keep_replays(self) -> None:
+        """See `Store.keep_replays`."""
+        self._check_open()
+
     async def record_served(self, served: Served, session: str, run_id: str) -> None:
         """See `Store.record_served`."""
         self._check_open()
@@ -281,7 +285,9 @@ class MemoryStore:
         found = self._sessions.get(session)
         steps = [] if found is None else found.steps
         return sum(
-            step.step_number == step_number and step.standing() is not None for step in steps
+            step.step_number == step_number
+            and (step.standing() is not None or step.state == "in_flight")
+            for step in steps
         )
 
     async def find_alike(
@@ -443,6 +449,7 @@ def _candidate(step: _Step) -> Candidate:
         replayed_ms=step.replayed_ms,
         cost_microusd=answer.cost_microusd if answer else None,
         provider=readable(answer.checkpoint.provider) if answer else None,
+        calls_tools=bool(answer and answer.checkpoint.tool_calls),
     )
 
 

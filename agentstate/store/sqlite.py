@@ -196,6 +196,12 @@ class SqliteStore:
         else:
             self._notes.add(note)
 
+    async def keep_replays(self) -> None:
+        """See `Store.keep_replays`."""
+        if self._reader is None:
+            raise StoreError(f"The record {self._path} is closed.")
+        await self._notes.write()
+
     async def record_served(self, served: Served, session: str, run_id: str) -> None:
         """See `Store.record_served`."""
         self._delivering.discard((session, run_id, served.step_id))

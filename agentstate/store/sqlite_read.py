@@ -43,7 +43,8 @@ _FIND_CANDIDATES = """
     select step.id, answer.id, step.step_index, step.step_number, step.state, run.name,
       step.call_id, step.occurrence, step.model, step.streams, step.raw, step.exact, step.pinned,
       step.masked, step.is_mock, step.created_ms, answer.answered_ms, step.replayed_ms,
-      answer.cost_microusd, answer.provider
+      answer.cost_microusd, answer.provider,
+      exists (select 1 from tool_call where tool_call.answer_id = answer.id)
     from session
     join step indexed by step_{key} on step.session_id = session.id
     left join run on run.id = step.run_id
@@ -120,6 +121,7 @@ def read_candidates(rows: Iterable[Any], replayed_ms: Mapping[int, int]) -> tupl
             replayed_ms=max(row[17] or 0, replayed_ms.get(row[0], 0)) or None,
             cost_microusd=row[18],
             provider=row[19],
+            calls_tools=bool(row[20]),
         )
         for row in rows
     )

@@ -66,8 +66,9 @@ _COUNT_STEPS_AT = """
     select count(*)
     from session
     join step on step.session_id = session.id
-    join answer on answer.id = step.answer_id and answer.taken_back_ms is null
+    left join answer on answer.id = step.answer_id and answer.taken_back_ms is null
     where session.name = ? and step.step_number = ? and step.rolled_back_ms is null
+      and (answer.id is not null or step.state = 'in_flight')
     """
 
 

@@ -22,19 +22,28 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, cast
 
 from tests.helpers.proxy import Proxy
-from tests.helpers.raw_client import Address, Pair, render_request
+from tests.helpers.raw_client import Address, Connection, Pair, render_request
 from tests.helpers.reading import read_chat
-from tests.helpers.upstream import Received, Reply, Upstream, digest_of, json_reply, model_reply
+from tests.helpers.upstream import (
+    Gate,
+    Received,
+    Reply,
+    Upstream,
+    digest_of,
+    json_reply,
+    model_reply,
+)
 
 PATH = "/v1/chat/completions"
-TOOL = {
+JSON_TYPE = b"application/json"
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}},
 }
@@ -87,6 +96,8 @@ class Ledger(Upstream):
         self._chunk_s = chunk_s
         self._faults = faults
         self._paid: list[Paid] = []
+        self.gate: Gate | None = None  # while set, each body and each event waits for it
+        self.refusals = 0  # so many requests are refused before the next is answered
 
     @property
     def paid(self) -> list[Paid]:
@@ -95,24 +106,27 @@ class Ledger(Upstream):
             return list(self._paid)
 
     def reply_to(self, request: Received) -> Reply:
-        ask = request.json()
+        asked = request.json()
         with self._lock:
             serial = len(self._paid)
-            unique = {**ask, "serial": serial}
-            is_answer = self._chance.random() >= self._faults
+            unique = {**asked, "serial": serial}
+            is_answer = not self.refusals and self._chance.random() >= self._faults
+            self.refusals = max(self.refusals - 1, 0)
             delay_s = self._chance.uniform(0, self._thinking_s)
             self._paid.append(
-                Paid(digest_of(unique), place_of(ask), digest_of(ask), request.at_s, is_answer)
+                Paid(digest_of(unique), place_of(asked), digest_of(asked), request.at_s, is_answer)
             )
         reply = model_reply(unique, delay_s=delay_s, chunk_delay_s=self._chunk_s, words=WORDS)
+        reply = replace(reply, gate=self.gate)
         return reply if is_answer else spoiled(reply)
 
 
-def place_of(ask: dict[str, Any]) -> Place:
+def place_of(body: dict[str, Any]) -> Place:
     """Read the place off a request; every agent here names it in its first question."""
-    named = ask["messages"][1]["content"].partition(":")[0]
-    session, _, branch = named.rpartition("/")
-    return Place(session, branch, len(ask["messages"]))
+    messages = body["messages"]
+    asked = next((each["content"] for each in messages if each["role"] == "user"), "")
+    session, _, branch = asked.partition(":")[0].rpartition("/")
+    return Place(session, branch, len(messages))
 
 
 def spoiled(reply: Reply) -> Reply:
@@ -301,7 +315,7 @@ class Agent:
         messages: list[dict[str, Any]] = [{}]
         step = 1000 * number
 
-        async def ask(sample: int) -> dict[str, Any]:
+        async def call(sample: int) -> dict[str, Any]:
             nonlocal step
             messages[0] = {"role": "system", "content": self._system(life_id)}
             tools = {"tools": [TOOL]} if turn.uses_tool else {}
@@ -321,14 +335,14 @@ class Agent:
         for position, turn in enumerate(branch.turns):
             question = f"{self.plan.session}/{branch.name}: question {position}"
             messages.append({"role": "user", "content": question})
-            answers = [await ask(sample) for sample in range(turn.samples)]
+            answers = [await call(sample) for sample in range(turn.samples)]
             messages.append(answers[0])
             if turn.uses_tool:
-                (call,) = answers[0]["tool_calls"]
+                (made,) = answers[0]["tool_calls"]
                 messages.append(
-                    {"role": "tool", "tool_call_id": call["id"], "content": self._use_tool()}
+                    {"role": "tool", "tool_call_id": made["id"], "content": self._use_tool()}
                 )
-                messages.append(await ask(0))
+                messages.append(await call(0))
 
     def _system(self, life_id: uuid.UUID) -> str:
         text = "You are terse."
@@ -366,7 +380,7 @@ class Agent:
 
     async def _post(self, headers: list[Pair], raw: bytes, patience_s: float, got: Got) -> None:
         """Send one request and read all that comes; fill `got`, also when cut off from outside."""
-        pairs = [(b"content-type", b"application/json"), (b"connection", b"close"), *headers]
+        pairs = [(b"content-type", JSON_TYPE), (b"connection", b"close"), *headers]
         data = bytearray()
         writer: asyncio.StreamWriter | None = None
         try:
@@ -388,32 +402,88 @@ class Agent:
         self, got: Got, body: dict[str, Any], sample: int, branch: int
     ) -> dict[str, Any] | None:
         """Keep what the agent has seen; return the model's message if its end was there."""
-        if got.status != 200:
+        message = message_of(got) if got.status == 200 else None
+        if message is None:
             return None
-        read = read_chat(got.headers.get("content-type"), got.body).first
-        if read.finish_reason is None:
-            return None
-        message: dict[str, Any] = {"role": "assistant", "content": read.text or None}
-        if read.tool_calls:
-            (call,) = read.tool_calls
-            function = {"name": call["name"], "arguments": call["arguments"]}
-            message["tool_calls"] = [{"id": call["id"], "type": "function", "function": function}]
-            name = call["id"].removeprefix("call_")
-        else:
-            name = read.text.partition("-")[0]
         self.sightings.append(
             Sighting(
                 place=place_of(body),
                 sample=sample,
                 branch=branch,
                 life=self.lives,
-                name=name,
+                name=name_of(message),
                 digest=digest_of(body),
                 at_s=time.perf_counter(),
                 hit=got.headers.get("x-agentstate-replay"),
             )
         )
         return message
+
+
+def message_of(got: Got) -> dict[str, Any] | None:
+    """Return the message of an answer as an agent keeps it; None if its end is not there."""
+    read = read_chat(got.headers.get("content-type"), got.body).first
+    if read.finish_reason is None:
+        return None
+    message: dict[str, Any] = {"role": "assistant", "content": read.text or None}
+    if read.tool_calls:
+        (call,) = read.tool_calls
+        function = {"name": call["name"], "arguments": call["arguments"]}
+        message["tool_calls"] = [{"id": call["id"], "type": "function", "function": function}]
+    return message
+
+
+def name_of(message: dict[str, Any]) -> str:
+    """Return the name of the answer that a message came from."""
+    for call in message.get("tool_calls", ()):
+        return str(call["id"]).removeprefix("call_")
+    return str(message["content"]).partition("-")[0]
+
+
+# --- one call -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What one call heard."""
+
+    name: str  # of the answer
+    message: dict[str, Any]
+    hit: str | None  # which rung it came from; None = it was fresh
+    miss: str | None
+    body: bytes
+
+
+def request_bytes(
+    address: Address,
+    session: str,
+    messages: Sequence[dict[str, Any]],
+    headers: Mapping[str, str],
+    **body: Any,
+) -> bytes:
+    """Return the bytes of one call. Header names are written without `x-agent-`."""
+    named = {"session-id": session, **headers}
+    pairs = [(f"x-agent-{name}".encode(), value.encode()) for name, value in named.items()]
+    raw = json.dumps({"model": "m", "messages": messages, **body}).encode()
+    return render_request("POST", PATH, address, ((b"content-type", JSON_TYPE), *pairs), raw)
+
+
+def call_model(address: Address, request: bytes) -> Heard:
+    """Make one call that must be answered."""
+    with Connection(address) as connection:
+        connection.send(request)
+        reception = connection.receive()
+    assert (reception.status, reception.ending) == (200, "complete"), reception
+    lowered = {name.decode().lower(): value.decode() for name, value in reception.headers}
+    message = message_of(Got(200, lowered, reception.body))
+    assert message is not None, reception.body
+    return Heard(
+        name=name_of(message),
+        message=message,
+        hit=lowered.get("x-agentstate-replay"),
+        miss=lowered.get("x-agentstate-miss"),
+        body=reception.body,
+    )
 
 
 class _Wire:

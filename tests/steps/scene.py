@@ -127,8 +127,11 @@ class FakeRequest:
         return self._is_gone
 
     def on_gone(self, callback: Callable[[], None]) -> None:
-        """Remember whom to tell."""
-        self._callbacks.append(callback)
+        """Remember whom to tell; tell at once if it has left."""
+        if self._is_gone:
+            callback()
+        else:
+            self._callbacks.append(callback)
 
     def send_interim(self, status: int) -> None:
         """Do nothing."""

@@ -258,6 +258,7 @@ class StoreContract:
                 store.record_failure(1, (), failed_ms=START_MS),
                 store.record_served(Served(1, None, START_MS, False), "s", "r"),
                 store.list_served("s", "r", (1,)),
+                store.keep_replays(),
                 store.record_alias("s", b"e", 1),
                 store.find_emitters("s", ("c",)),
                 store.count_steps_at("s", 0),
@@ -1007,6 +1008,35 @@ class StoreContract:
 
         run(make_store, scenario)
 
+    def test_a_step_whose_answer_asks_for_a_tool_says_so(self, make_store: MakeStore) -> None:
+        async def scenario(store: Store) -> None:
+            call = (0, ToolCall(0, "call_0", "f", "{}"))
+            asks = await store.claim_step(claim_of("asks"))
+            await store.record_answer(checkpoint_of(asks.step_id, tool_calls=(call,)))
+            says = await answered(store, "says")
+
+            found = [
+                await store.find_candidates("s", "exact", identity_of(text).exact)
+                for text in ("asks", "says")
+            ]
+            assert [(one.step_id, one.calls_tools) for (one,) in found] == [
+                (asks.step_id, True),
+                (says.step_id, False),
+            ]
+
+        run(make_store, scenario)
+
+    def test_what_is_kept_of_replays_can_be_read_after_it_was_closed(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            step = await answered(store)
+            store.note_replay(ReplayNote("s", step.step_id, START_MS + 5, "exact", 0))
+            await store.keep_replays()
+            assert (await step_at(store, step.step_id)).replayed_ms == START_MS + 5
+
+        run(make_store, scenario)
+
     def test_an_alias_finds_the_step_that_answered_in_its_own_session(
         self, make_store: MakeStore
     ) -> None:
@@ -1066,6 +1096,10 @@ class StoreContract:
             assert await alike(1, 7) == [two.step_id, one.step_id]
             assert await store.count_steps_at("s", 7) == 2
             assert await store.count_steps_at("s", 8) == 1
+            assert await store.count_steps_at("s", 9) == 0
+            flying = await store.claim_step(claim_of("d", step_number=9))
+            assert await store.count_steps_at("s", 9) == 1
+            await store.record_failure(flying.step_id, (), failed_ms=START_MS)
             assert await store.count_steps_at("s", 9) == 0
 
         run(make_store, scenario)

@@ -1,0 +1,170 @@
+"""What a call that was not found came near to: the recorded step, and the first place they differ.
+
+Only for people to read: nothing here decides anything. The counterpart is `ladder.py`, which looks
+calls up. Most calls go on from one before, and that is seen from memory.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.errors import BadRequest, shorten
+from agentstate.steps.identify import Sought
+from agentstate.store.base import Store
+
+ALIKE_MAX = 4  # recorded requests a miss is explained with
+# What is remembered of recent requests, to see at no cost that a call only goes on.
+SESSIONS_REMEMBERED_MAX = 256
+REQUESTS_REMEMBERED_MAX = 16  # per session: as many agents may take turns in it
+NAME_BYTES = 8  # of a message's digest; enough to tell the messages of one session apart
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """What a call came near to and was not."""
+
+    step_number: int
+    index: int
+    path: str  # of the first difference, e.g. messages[0].content
+    sent: str  # value there, shortened
+    recorded: str
+
+    def as_json(self) -> JSON:
+        """Render for the step."""
+        return {
+            "step_number": self.step_number,
+            "index": self.index,
+            "path": self.path,
+            "sent": self.sent,
+            "recorded": self.recorded,
+        }
+
+    def as_header(self) -> str:
+        """Render for the response: the place only, since values may be secret."""
+        return f"step {self.step_number} differs at {shorten(self.path, 200)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """A request that was claimed lately."""
+
+    names: bytes  # of its messages, one after another
+    step_id: int
+    step_number: int
+
+
+class Misses:
+    """Explains misses. One per server: it remembers recent requests."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._recent: OrderedDict[str, deque[_Recent]] = OrderedDict()  # by session
+
+    async def explain(self, sought: Sought) -> Miss | None:
+        """Return what a call that was not found came near to; None if it goes on, or is new."""
+        if sought.caller.replay in ("refresh", "off"):
+            return None  # it was not looked for
+        recent = self._recent.get(sought.caller.session, ())
+        names = _names(sought.chain)
+        if any(0 < len(old.names) < len(names) and names.startswith(old.names) for old in recent):
+            return None
+        number = None if sought.caller.run_id is not None else sought.caller.step_number
+        near = [old for old in recent if _stands_beside(old, names, number)]
+        if near:
+            best = max(near, key=lambda old: _shared(old.names, names))
+            is_near = number is not None or _shared(best.names, names) > 0
+            steps: tuple[int, ...] = (best.step_id,) if is_near else ()
+        else:
+            alike = await self._store.find_alike(
+                sought.caller.session, len(sought.chain), number, ALIKE_MAX
+            )
+            steps = tuple(each.step_id for each in alike)
+        found = [await self._compare(sought, step, is_placed=number is not None) for step in steps]
+        compared = [each for each in found if each is not None]
+        return max(compared, key=lambda each: each[0])[1] if compared else None
+
+    def remember(self, sought: Sought, step_id: int, step_number: int) -> None:
+        """Remember a call that was claimed, to see at no cost that the next one goes on from it."""
+        session = sought.caller.session
+        recent = self._recent.setdefault(session, deque(maxlen=REQUESTS_REMEMBERED_MAX))
+        self._recent.move_to_end(session)
+        if len(self._recent) > SESSIONS_REMEMBERED_MAX:
+            self._recent.popitem(last=False)
+        recent.append(_Recent(_names(sought.chain), step_id, step_number))
+
+    async def _compare(
+        self, sought: Sought, step_id: int, *, is_placed: bool
+    ) -> tuple[int, Miss] | None:
+        """Return (messages they share, the difference); None if they have nothing in common."""
+        step = await self._store.read_step(step_id)
+        body = await self._store.read_request(step_id)
+        if step is None:
+            return None
+        try:
+            old = sought.dialect.read_ask(body)
+        except BadRequest:
+            return None  # redacted, or of a form that is no longer spoken
+        new = sought.ask
+        shared = sum(
+            mine == theirs for mine, theirs in zip(new.messages, old.messages, strict=False)
+        )
+        if not shared and not is_placed:
+            return None
+        list_key = sought.dialect.list_key
+        difference = first_difference(
+            {**new.envelope, list_key: list(new.messages)},
+            {**old.envelope, list_key: list(old.messages)},
+        )
+        if difference is None:
+            return None  # the same, and not replayable: failed, rolled back, or from the mock
+        path, sent, recorded = difference
+        return shared, Miss(step.step_number, step.index, path, _shown(sent), _shown(recorded))
+
+
+def first_difference(theirs: JSON, recorded: JSON, path: str = "") -> tuple[str, JSON, JSON] | None:
+    """Return (path, theirs, recorded) of the first place two bodies differ; None if they do not.
+
+    Objects are compared in the order of the recorded one's keys, then what is new. What one side
+    lacks is None there.
+    """
+    if isinstance(theirs, dict) and isinstance(recorded, dict):
+        for key in (*recorded, *(key for key in theirs if key not in recorded)):
+            inner = f"{path}.{key}" if path else key
+            if (key in theirs) != (key in recorded):
+                return inner, theirs.get(key), recorded.get(key)
+            if (found := first_difference(theirs[key], recorded[key], inner)) is not None:
+                return found
+        return None
+    if isinstance(theirs, list) and isinstance(recorded, list):
+        for index, (mine, old) in enumerate(zip(theirs, recorded, strict=False)):
+            if (found := first_difference(mine, old, f"{path}[{index}]")) is not None:
+                return found
+        index = min(len(theirs), len(recorded))
+        if len(theirs) > index:
+            return f"{path}[{index}]", theirs[index], None
+        if len(recorded) > index:
+            return f"{path}[{index}]", None, recorded[index]
+        return None
+    if type(theirs) is type(recorded) and theirs == recorded:
+        return None
+    return path, theirs, recorded
+
+
+def _names(chain: tuple[bytes, ...]) -> bytes:
+    return b"".join(each[:NAME_BYTES] for each in chain)
+
+
+def _stands_beside(old: _Recent, names: bytes, number: int | None) -> bool:
+    return len(old.names) == len(names) if number is None else old.step_number == number
+
+
+def _shared(old: bytes, new: bytes) -> int:
+    """Return how many messages two requests have in common, place by place."""
+    places = range(0, min(len(old), len(new)), NAME_BYTES)
+    return sum(old[at : at + NAME_BYTES] == new[at : at + NAME_BYTES] for at in places)
+
+
+def _shown(value: JSON) -> str:
+    return shorten(value if isinstance(value, str) else encode(value).decode("ascii"))
