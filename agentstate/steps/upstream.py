@@ -105,7 +105,11 @@ class UpstreamCall:
         except asyncio.CancelledError as stop:
             # At the end of the process the claim stays open: at the next start it is what it is,
             # interrupted.
-            self._recording.is_noted = self._recording.is_noted or stop.args != (DESERTED,)
+            if stop.args != (DESERTED,):
+                self._recording.is_noted = True
+            elif not self._recording.is_noted:
+                left = UpstreamError("The client left, and the call was not waited for.")
+                await self._recording.fail(attempt, left)
             raise
         finally:
             await self._recording.close(attempt)
