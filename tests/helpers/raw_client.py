@@ -105,6 +105,10 @@ class Connection:
         """Close in the ordinary way."""
         self._socket.close()
 
+    def hang_up(self) -> None:
+        """Close in the ordinary way, from any thread: one that is reading is woken by it."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
     def reset(self) -> None:
         """Close with a TCP reset."""
         linger = struct.pack("ii", 1, 0)
