@@ -8,6 +8,7 @@ does not have yet is in `_promised`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ _Value = TypeVar("_Value", bound=Sized)
 
 COMPARED_MAX = 64  # recorded requests compared on one rung; each is read from the disk
 CONVERSATION_MAX = 2**31  # messages; no conversation has as many, so this is after all of them
+GIVING_S_MAX = 5.0  # waiting for one write; longer means that the disk is stuck
 MOMENTS_REMEMBERED_MAX = 1024  # sessions
 MOMENTS_AHEAD_MS_MAX = 250  # less than a new process needs to start
 
@@ -90,6 +92,7 @@ class Ladder:
         # What calls were given and the store does not have yet.
         self._promised: dict[tuple[str, str], dict[int, Served]] = {}  # (session, run) → by step
         self._aliases: dict[tuple[str, bytes], set[int]] = {}  # (session, fingerprint) → steps
+        self._giving: dict[int, asyncio.Event] = {}  # steps that await their `conclude`
         self._moments: dict[str, int] = {}  # the last one each session was told, by last use
         self._rows_taken: set[int] = set()  # of failed tries, by calls that will claim them
         # Steps in flight: an answer that is committed may still turn out to have no clean end.
@@ -104,11 +107,11 @@ class Ladder:
             again = choose_repeated(exact, caller, goes_to_mock=sought.goes_to_mock)
             if again is None:
                 return None
-            return self._take(caller, Hit(again, "exact"), counts=sky.is_awaited)
+            return self._take_own(caller, again, is_awaited=sky.is_awaited)
         served = await self._served(caller, exact)
         found = choose_exact(exact, caller, served, goes_to_mock=sought.goes_to_mock)
         if found is not None:
-            return self._take(caller, Hit(found, "exact"), counts=sky.is_awaited)
+            return self._take_own(caller, found, is_awaited=sky.is_awaited)
         if (airborne := sky.find_equal()) is not None:
             return Aloft(airborne)
         if caller.replay == "exact":
@@ -131,7 +134,7 @@ class Ladder:
         found = choose_exact(candidates, caller, served, goes_to_mock=goes_to_mock)
         if found is None:
             return None
-        return self._take(caller, Hit(found, "exact"), counts=is_awaited)
+        return self._take_own(caller, found, is_awaited=is_awaited)
 
     async def row_to_reuse(self, sought: Sought) -> int | None:
         """Return the row of an earlier try of this call that gave no answer, or None."""
@@ -211,8 +214,7 @@ class Ladder:
         served = await self._served(caller, in_order)
         again = choose_exact(in_order, caller, served, goes_to_mock=sought.goes_to_mock)
         if again is not None:
-            hit = Hit(again, "pinned")
-            return self._take(caller, hit, identity.exact, counts=sky.is_awaited)
+            return self._take_other(sought, Hit(again, "pinned"))
 
         served = await self._served(caller, tuple(both.values()))
         left = [each for each in both.values() if each.step_id not in served]
@@ -225,7 +227,7 @@ class Ladder:
         if caller.run_id is None and caller.step_number is not None:
             at_number = await self._store.count_steps_at(caller.session, caller.step_number)
         # Read once more, and last: from here to the taking nothing waits.
-        both = await self._find_drifted(sought, sky)
+        both = await self._find_concluded(sought, sky)
         served = await self._served(caller, tuple(both.values()))
         deserted = self._in_the_air & both.keys()
         rung: Rung = "pinned"
@@ -255,7 +257,20 @@ class Ladder:
             return None
         if found.step_id in deserted:
             return Aloft(sky.take_over(found))
-        return self._take(caller, Hit(found, rung), identity.exact, counts=sky.is_awaited)
+        return self._take_other(sought, Hit(found, rung))
+
+    async def _find_concluded(self, sought: Sought, sky: Sky) -> dict[int, Candidate]:
+        """Return the candidates for pinned and masked, once it is known who was given them."""
+        while True:
+            both = await self._find_drifted(sought, sky)
+            giving = self._giving.keys() & both.keys()
+            if sought.caller.run_id is not None or not giving:
+                return both  # a run has promises for that
+            try:
+                async with asyncio.timeout(GIVING_S_MAX):
+                    await self._giving[min(giving)].wait()
+            except TimeoutError:
+                return {step_id: each for step_id, each in both.items() if step_id not in giving}
 
     async def _find_drifted(self, sought: Sought, sky: Sky) -> dict[int, Candidate]:
         """Return the candidates for pinned and masked by step, in order of their index: those not
@@ -310,17 +325,32 @@ class Ladder:
         promised = self._promised.get((caller.session, caller.run_id), {})
         return served | {step: promised[step] for step in steps if step in promised}
 
-    def _take(self, caller: Caller, hit: Hit, alias: bytes | None = None, *, counts: bool) -> Hit:
-        """Note at once that the step was given: the next one to climb sees it.
+    def _take_own(self, caller: Caller, step: Candidate, *, is_awaited: bool) -> Hit:
+        """Give a call its very step; the next one to climb sees that. A client that has left is
+        given nothing: its agent may be back already, and this would come after what that got."""
+        if is_awaited:
+            self.note_replay(caller, step.step_id, "exact", step.cost_microusd)
+        self.promise(caller, step.step_id, None)
+        return Hit(step, "exact")
 
-        `counts` False: the client has left, so nobody is served. Its agent may be back already, and
-        what was noted here would seem to come after what that was given.
+    def _take_other(self, sought: Sought, hit: Hit) -> Hit:
+        """Give a call a step that is not quite its own; `conclude` it."""
+        step_id = hit.candidate.step_id
+        self._giving.setdefault(step_id, asyncio.Event())
+        self.promise(sought.caller, step_id, sought.identity.exact)
+        return hit
+
+    def conclude(self, caller: Caller, hit: Hit, *, is_given: bool) -> None:
+        """Say what became of a step that was not quite the call's own, once that is settled.
+
+        Only now it counts as given, or not, if the client has left: before, the call's own retry
+        would not find it, and would be taken for one that comes after.
         """
         step = hit.candidate
-        if counts:
+        if is_given:
             self.note_replay(caller, step.step_id, hit.rung, step.cost_microusd)
-        self.promise(caller, step.step_id, alias)
-        return hit
+        if (giving := self._giving.pop(step.step_id, None)) is not None:
+            giving.set()
 
     def note_replay(
         self,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from agentstate.dialects.base import Ask, Dialect
@@ -127,6 +128,8 @@ class Pipeline:
     async def _read_call(
         self, request: Request, entry: Entry, caller: Caller, scope: Scope, raw: bytes
     ) -> Call:
+        # When it came, not when it is claimed: its agent may be dead by then, and back.
+        arrived_ms = self._services.ladder.moment(caller.session)
         coding = request.headers.text(b"content-encoding")
         mask = self._masker.mask_for(now_ms(), masks_ids=caller.run_id is not None)
 
@@ -142,6 +145,7 @@ class Pipeline:
             query=entry.query,
             headers=request.headers,
             started_s=request.started_s,
+            arrived_ms=arrived_ms,
             caller=caller,
             ask=ask,
             raw=raw,
@@ -203,12 +207,19 @@ class Pipeline:
         wants_stream: bool = False,
     ) -> Response:
         """Answer from the record. `call` None: `raw` was not read; `wants_stream` tells."""
-        found = hit.candidate
+        found, ladder = hit.candidate, self._services.ladder
         answer = await self._store.read_answer(found.step_id)
         assert answer is not None, "a complete step has an answer"
         alias = None if call is None or hit.rung == "exact" else call.identity.exact
-        is_evidence = caller.run_id is None and found.calls_tools
-        await self._settle(caller, found.step_id, alias, is_evidence=is_evidence)
+        try:
+            await self._keep(ladder.settle(caller, found.step_id, alias))
+        finally:
+            if alias is not None:
+                ladder.conclude(caller, hit, is_given=not request.is_gone())
+        if caller.run_id is None and found.calls_tools:
+            # That it was replayed is what forgives the tool a new result, so it has to survive a
+            # kill of the process.
+            await self._keep(self._store.keep_replays())
         wants_usage = call is not None and call.ask.wants_usage
         if call is not None:
             wants_stream = call.ask.streams
@@ -238,18 +249,10 @@ class Pipeline:
             response = at_recorded_speed(response, answer)
         return response
 
-    async def _settle(
-        self, caller: Caller, step_id: int, alias: bytes | None, *, is_evidence: bool = False
-    ) -> None:
-        """Write what a replay changes; where the disk is to hinder nothing, go on without.
-
-        `is_evidence`: that the step was replayed is what later forgives a tool's new result, so it
-        has to survive a kill of the process.
-        """
+    async def _keep(self, writing: Awaitable[None]) -> None:
+        """Write what a replay changes; where the disk is to hinder nothing, go on without."""
         try:
-            if is_evidence:
-                await self._store.keep_replays()
-            await self._services.ladder.settle(caller, step_id, alias)
+            await writing
         except StoreError as error:
             if self._settings.store.on_failure == "refuse":
                 raise
@@ -356,7 +359,8 @@ class Pipeline:
         if claimed is not None and not is_own:
             if call in airborne.unsettled:
                 airborne.unsettled.remove(call)
-            await self._settle(call.caller, claimed.step_id, alias)
+            ladder = self._services.ladder
+            await self._keep(ladder.settle(call.caller, claimed.step_id, alias))
 
     def _count_joined(self, airborne: Airborne, call: Call) -> None:
         """Count a call that joined another and got its answer as a saving."""

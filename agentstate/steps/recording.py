@@ -53,6 +53,7 @@ class Call:
     query: str
     headers: Headers
     started_s: float
+    arrived_ms: int  # see `Ladder.moment`
     caller: Caller
     ask: Ask
     raw: bytes  # the body as received
@@ -108,7 +109,7 @@ class Recording:
             streams=call.ask.streams,
             identity=call.identity,
             request=call.record,
-            created_ms=self._services.ladder.moment(call.caller.session),
+            created_ms=call.arrived_ms,
             prompt=last_prompt(call.ask.messages),
             is_mock=call.target.is_mock,
             miss=None if miss is None else miss.as_json(),

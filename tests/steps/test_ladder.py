@@ -280,6 +280,34 @@ def test_an_agent_that_died_before_its_call_was_claimed_is_waited_for() -> None:
     play(scenario)
 
 
+def test_a_call_counts_from_its_arrival_however_late_it_is_claimed() -> None:
+    """Its agent died, and the next life had its first answer before there was a row."""
+
+    async def scenario(scene: Scene) -> None:
+        model, may_find = Model(scene), asyncio.Event()
+        find_candidates = scene.store.find_candidates
+
+        async def find_late(session: str, key: Key, value: bytes) -> tuple[Candidate, ...]:
+            if key == "pinned":
+                await may_find.wait()
+            return await find_candidates(session, key, value)
+
+        await ask(scene, model, request(ASKED))
+        scene.store.find_candidates = find_late  # type: ignore[method-assign]
+        await die_waiting(scene, request(*found("one")))
+        await scene.ask(request(ASKED))
+        second = begin(scene, request(*found("two")))
+        await settle()
+        may_find.set()
+        await settle()
+        model.answer()
+
+        assert hits([await second]) == ["joined"]
+        assert model.calls == 2
+
+    play(scenario)
+
+
 def test_two_dead_calls_do_not_wait_for_each_other() -> None:
     async def scenario(scene: Scene) -> None:
         model = Model(scene)
@@ -330,7 +358,8 @@ def test_a_result_rewritten_after_a_life_that_was_all_replays_is_a_new_call() ->
     play(scenario)
 
 
-def test_a_client_that_has_left_is_not_served() -> None:
+@pytest.mark.parametrize("what", ["one", "two"], ids=["equal", "drifted"])
+def test_a_client_that_has_left_is_not_served(what: str) -> None:
     """What a dead agent asked may be looked at after its next life has begun."""
 
     async def scenario(scene: Scene) -> None:
@@ -338,7 +367,7 @@ def test_a_client_that_has_left_is_not_served() -> None:
         await ask(scene, model, request(ASKED))
         first = await ask(scene, model, request(*found("one")))
         await ask(scene, model, request(ASKED))
-        dead = request(*found("two"))
+        dead = request(*found(what))
         dead.leave()
         await scene.ask(dead)
 
@@ -375,6 +404,70 @@ def test_a_retry_finds_what_was_given_before_that_is_on_record(run: dict[str, An
         answers = [await first, await retry]
         assert hits(answers) == ["pinned", "pinned"]
         assert {each.body for each in answers} == {recorded.body}
+        assert model.calls == 2
+
+    play(scenario)
+
+
+def test_a_step_counts_as_given_once_its_retry_would_find_it() -> None:
+    """If the process died in between, the retry would be taken for a call that comes after."""
+
+    async def scenario(scene: Scene) -> None:
+        model, may_write = Model(scene), asyncio.Event()
+        record_alias = scene.store.record_alias
+
+        async def record_late(session: str, exact: bytes, step_id: int) -> None:
+            await may_write.wait()
+            await record_alias(session, exact, step_id)
+
+        scene.store.record_alias = record_late  # type: ignore[method-assign]
+        await ask(scene, model, request(ASKED))
+        await ask(scene, model, request(*found("one")))
+        await scene.ask(request(ASKED))
+        first = begin(scene, request(*found("two")))
+        await settle()
+        before = await scene.store.find_step("s", 1)
+        second = begin(scene, request(*found("three")))
+        await settle()
+        may_write.set()
+        await settle()
+        model.answer()
+        other = await second
+        after = await scene.store.find_step("s", 1)
+
+        assert before is not None
+        assert after is not None
+        assert (before.replays, after.replays) == (0, 1)
+        assert hits([await first, other]) == ["pinned", None]
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_while_it_is_given_a_step_has_not_got_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        model, may_write = Model(scene), asyncio.Event()
+        record_alias = scene.store.record_alias
+
+        async def record_late(session: str, exact: bytes, step_id: int) -> None:
+            await may_write.wait()
+            await record_alias(session, exact, step_id)
+
+        scene.store.record_alias = record_late  # type: ignore[method-assign]
+        await ask(scene, model, request(ASKED))
+        recorded = await ask(scene, model, request(*found("one")))
+        await scene.ask(request(ASKED))
+        dying = request(*found("two"))
+        first = begin(scene, dying)
+        await settle()
+        dying.leave()
+        await scene.ask(request(ASKED))
+        second = begin(scene, request(*found("three")))
+        await settle()
+        may_write.set()
+
+        await first
+        assert hits([await second]) == ["pinned"]
+        assert (await second).body == recorded.body
         assert model.calls == 2
 
     play(scenario)
