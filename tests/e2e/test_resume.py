@@ -2,7 +2,7 @@
 
 First at random: agents live through the real proxy before a model that never answers twice alike
 (`Ledger`), in each way of naming calls, while agents, and then agents and proxy, are killed at
-random points. What must hold is what the way of naming can promise: see `faults_of`. Then by
+random points. What must hold is what the way of naming can promise: see `promises.py`. Then by
 example: what is a new question although it looks like an old one, and what is not.
 """
 
@@ -12,8 +12,7 @@ import asyncio
 import itertools
 import random
 import uuid
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,14 +32,13 @@ from tests.helpers.agents import (
     Drift,
     Heard,
     Ledger,
-    Place,
-    Sighting,
     Ways,
     call_model,
     haunted,
     random_plan,
     request_bytes,
 )
+from tests.helpers.promises import faults_of
 from tests.helpers.proxy import Proxy
 from tests.helpers.raw_client import Connection
 from tests.helpers.upstream import Gate
@@ -58,110 +56,6 @@ DRIFTS = (
     Drift(tools=True),
     Drift(clock=True, tools=True, ids=True),
 )
-
-
-# --- what must hold -------------------------------------------------------------------------------
-
-
-def keeps_promises(agent: Agent) -> bool:
-    """Say whether every finished step of this agent can be found again.
-
-    Without a run id a prompt that tells the time is a new prompt (but for step numbers, which have
-    a test of their own).
-    """
-    return agent.ways.run_id or not (agent.drift.clock or agent.drift.ids)
-
-
-def faults_of(agent: Agent, ledger: Ledger, proxy: Proxy, *, proxy_dies: bool) -> Iterator[str]:
-    """Yield what went wrong with one agent.
-
-    1. An answer was given to a question other than the one it was paid for.
-    2. A question that was asked once in a life got two answers in it.
-    3. An answer of an earlier life is not the answer now.
-    4. Something was paid whose answer an agent had seen.
-    5. Something was paid more often than it was asked, and no proxy had died.
-    6. The record holds another number of answers than were asked for.
-    """
-    yield from _strays(agent, ledger)
-    yield from _unsteady(agent.sightings, lambda sighting: (sighting.life, *_asker(sighting)))
-    if not keeps_promises(agent):
-        return
-    yield from _changes(agent)
-    wanted = _wanted(agent)
-    yield from _late_bills(agent, ledger, wanted)
-    paid = Counter(each.place for each in ledger.paid if each.place.session == agent.plan.session)
-    answered = _recorded(agent, ledger, proxy)
-    for place, count in wanted.items():
-        if not proxy_dies and paid[place] != count:
-            yield f"{place} was paid {paid[place]} times, asked {count} times"
-        if answered[place] != count:
-            yield f"{place} has {answered[place]} answers on record, not {count}"
-
-
-def _wanted(agent: Agent) -> Counter[Place]:
-    askers = agent.plan.askers()
-    return askers if agent.ways.tells_repeats else Counter(dict.fromkeys(askers, 1))
-
-
-def _asker(sighting: Sighting) -> tuple[object, ...]:
-    return sighting.place, sighting.sample, sighting.branch
-
-
-def _strays(agent: Agent, ledger: Ledger) -> Iterator[str]:
-    paid = {each.name: each for each in ledger.paid}
-    for sighting in agent.sightings:
-        bill = paid.get(sighting.name)
-        if bill is None or not bill.is_answer or bill.place != sighting.place:
-            yield f"{sighting} got the answer to {bill}"
-        elif agent.drift == Drift() and bill.digest != sighting.digest:
-            yield f"{sighting} got the answer to other words: {bill}"
-
-
-def _unsteady(
-    sightings: Iterable[Sighting], asker: Callable[[Sighting], tuple[object, ...]]
-) -> Iterator[str]:
-    seen: defaultdict[tuple[object, ...], list[Sighting]] = defaultdict(list)
-    for sighting in sightings:
-        seen[asker(sighting)].append(sighting)
-    for who, found in seen.items():
-        if len({each.name for each in found}) > 1:
-            yield f"{who} got several answers: {[(e.life, e.name, e.hit) for e in found]}"
-
-
-def _changes(agent: Agent) -> Iterator[str]:
-    """Twins under a run id may swap answers: their calls arrive in any order."""
-    names = Counter(branch.name for branch in agent.plan.branches)
-    is_twin = {name: count > 1 and agent.ways.run_id for name, count in names.items()}
-    alone = [each for each in agent.sightings if not is_twin[each.place.branch]]
-    yield from _unsteady(alone, _asker)
-    several: defaultdict[Place, set[str]] = defaultdict(set)
-    for sighting in agent.sightings:
-        several[sighting.place].add(sighting.name)
-    for place, count in _wanted(agent).items():
-        if len(several[place]) > count:
-            yield f"{place} got {len(several[place])} different answers, asked {count} times"
-
-
-def _late_bills(agent: Agent, ledger: Ledger, wanted: Counter[Place]) -> Iterator[str]:
-    for bill in ledger.paid:
-        seen = {
-            each.name
-            for each in agent.sightings
-            if each.place == bill.place and each.at_s < bill.at_s
-        }
-        if bill.place in wanted and len(seen) >= wanted[bill.place]:
-            yield f"{bill} was paid although {seen} had been seen"
-
-
-def _recorded(agent: Agent, ledger: Ledger, proxy: Proxy) -> Counter[Place]:
-    """Count the answers on record by place, those that another one replaced included."""
-    paid = {each.name: each for each in ledger.paid}
-    found: Counter[Place] = Counter()
-    for step in proxy.settled_steps(agent.plan.session):
-        if step["state"] == "complete":
-            name = step["response_id"].removeprefix("chatcmpl-")
-            found[paid[name].place] += sum(attempt["ok"] for attempt in step["attempts"])
-    return found
 
 
 # --- lives ----------------------------------------------------------------------------------------
@@ -211,7 +105,7 @@ def test_agents_that_die_pay_no_step_twice(ways: Ways, tmp_path: Path) -> None:
         asyncio.run(live_once_more(agents))
 
         faults = [
-            f"{agent.plan.session}: {fault}"
+            str(fault)
             for agent in agents
             for fault in faults_of(agent, ledger, proxy, proxy_dies=False)
         ]
@@ -223,7 +117,7 @@ def test_agents_and_a_proxy_that_die_pay_no_finished_step_twice(ways: Ways, tmp_
     chance = random.Random(f"{SEED} {ways.name} haunted")
 
     async def live(proxy: Proxy, ledger: Ledger, agents: list[Agent]) -> int:
-        async with haunted(proxy, ledger, chance, deaths_max=DEATHS_MAX) as deaths:
+        async with haunted(proxy, chance, ledger=ledger, deaths_max=DEATHS_MAX) as deaths:
             await live_and_die(agents, chance)
         await live_once_more(agents)
         return len(deaths)
@@ -235,7 +129,7 @@ def test_agents_and_a_proxy_that_die_pay_no_finished_step_twice(ways: Ways, tmp_
         agents = draw_agents(proxy, ways, chance)
         deaths = asyncio.run(live(proxy, ledger, agents))
         faults = [
-            f"{agent.plan.session}: {fault}"
+            str(fault)
             for agent in agents
             for fault in faults_of(agent, ledger, proxy, proxy_dies=True)
         ]
@@ -286,7 +180,7 @@ class House:
 
     def paid_count(self, session: str) -> int:
         """Return how many requests of a session have reached the model."""
-        return sum(bill.place.session == session for bill in self.ledger.paid)
+        return len(self.ledger.paid_by(session))
 
 
 @pytest.fixture(scope="module")

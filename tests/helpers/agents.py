@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -95,27 +95,32 @@ class Ledger(Upstream):
         self._thinking_s = thinking_s
         self._chunk_s = chunk_s
         self._faults = faults
-        self._paid: list[Paid] = []
+        self._paid: defaultdict[str, list[Paid]] = defaultdict(list)  # by session
+        self._serial = 0
         self.gate: Gate | None = None  # while set, each body and each event waits for it
         self.refusals = 0  # so many requests are refused before the next is answered
 
     @property
-    def paid(self) -> list[Paid]:
-        """All requests so far, in order of arrival."""
+    def paid_count(self) -> int:
+        """How many requests have come."""
+        return self._serial
+
+    def paid_by(self, session: str) -> list[Paid]:
+        """Return all requests of a session so far, in order of arrival."""
         with self._lock:
-            return list(self._paid)
+            return list(self._paid[session])
 
     def reply_to(self, request: Received) -> Reply:
         asked = request.json()
         with self._lock:
-            serial = len(self._paid)
-            unique = {**asked, "serial": serial}
+            unique = {**asked, "serial": self._serial}
+            self._serial += 1
             is_answer = not self.refusals and self._chance.random() >= self._faults
             self.refusals = max(self.refusals - 1, 0)
             delay_s = self._chance.uniform(0, self._thinking_s)
-            self._paid.append(
-                Paid(digest_of(unique), place_of(asked), digest_of(asked), request.at_s, is_answer)
-            )
+            place = place_of(asked)
+            paid = Paid(digest_of(unique), place, digest_of(asked), request.at_s, is_answer)
+            self._paid[place.session].append(paid)
         reply = model_reply(unique, delay_s=delay_s, chunk_delay_s=self._chunk_s, words=WORDS)
         reply = replace(reply, gate=self.gate)
         return reply if is_answer else spoiled(reply)
@@ -516,28 +521,41 @@ def read_response(data: bytes, got: Got) -> None:
 
 @asynccontextmanager
 async def haunted(
-    proxy: Proxy, ledger: Ledger, chance: random.Random, *, deaths_max: int
+    proxy: Proxy,
+    chance: random.Random,
+    *,
+    ledger: Ledger | None = None,
+    every_s: tuple[float, float] = (0.0, 0.0),
+    deaths_max: int | None = None,
 ) -> AsyncIterator[list[str]]:
     """Kill the proxy again and again while the block runs; afterwards it is there and stays.
 
-    Half of the deaths come from outside, at any moment, half at a named point of some call; each
-    after some more calls have reached the model, so that a slow machine gets on as well. Yields the
-    list of deaths so far.
+    Half of the deaths come from outside, at any moment, half at a named point of some call. The
+    next death is due after `every_s`; with a `ledger` after some more calls have reached it, so
+    that a slow machine gets on as well. Yields the list of deaths so far.
     """
     is_over = threading.Event()
     deaths: list[str] = []
 
+    def wait_for_next() -> None:
+        due_s = time.perf_counter() + chance.uniform(*every_s)
+        calls = chance.randint(*CALLS_BETWEEN_DEATHS) if ledger is not None else 0
+        due_calls = calls + (ledger.paid_count if ledger is not None else 0)
+        while proxy.is_running and not is_over.is_set():
+            is_due = ledger is None or ledger.paid_count >= due_calls
+            if is_due and time.perf_counter() >= due_s:
+                break
+            time.sleep(POLL_S)
+
     def haunt() -> None:
         crash_at: str | None = None
-        while len(deaths) < deaths_max:
-            wanted = len(ledger.paid) + chance.randint(*CALLS_BETWEEN_DEATHS)
-            while proxy.is_running and len(ledger.paid) < wanted and not is_over.is_set():
-                time.sleep(POLL_S)
+        while deaths_max is None or len(deaths) < deaths_max:
+            wait_for_next()
             if is_over.is_set():
                 break
             deaths.append("killed" if proxy.is_running else crash_at or "?")
             crash_at = None
-            if chance.random() < 0.5 and len(deaths) < deaths_max:
+            if chance.random() < 0.5:
                 crash_at = f"{chance.choice(CRASH_POINTS)}:{chance.randint(1, 30)}"
             proxy.restart(crash_at=crash_at)
         if crash_at is not None or not proxy.is_running:
