@@ -10,8 +10,14 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
 
 MUST_RUN_IN_CI = ("browser", "clients")
+
+
+# A figure of one example is a figure of the machine, which may be busy: times are for benchmarks.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

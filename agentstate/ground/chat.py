@@ -19,6 +19,7 @@ class ToolCall:
     name: str
     arguments: str  # exact text as sent; may be '' or no valid JSON
     kind: str = "function"  # function | custom | a built-in's type name
+    runs_upstream: bool = False  # the provider ran it: shown, but nobody can be kept from it
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,16 @@
     │   ├── NotFound           404  no such session, step, endpoint
     │   ├── MethodNotAllowed   405
     │   ├── Conflict           409  the thing is not in a state for that
+    │   │   └── AlreadyDecided      an approval has its decision; the first one stands
     │   ├── TooLarge           413  body, header or frame over its named limit
     │   ├── UnsupportedCoding  415  a Content-Encoding that cannot be read here
     │   ├── Forbidden          403  Host, Origin or token check failed
     │   └── RequestTimeout     408  the client was too slow in sending
+    ├── GateError              the gate does not let the call through; a retry cannot help
+    │   ├── HumanRejection     403  a person refused it
+    │   ├── PolicyRejection    403  a rule refused it
+    │   ├── ApprovalTimeout    408  nobody decided in time
+    │   └── UngatedPath        403  tool calls cannot be held on this path
     ├── UpstreamError          a target failed: mostly 502 and 504
     │   ├── ConnectFailed      nothing was sent; another try is free
     │   ├── UpstreamTimeout    504  connect, first byte, gap or total limit
@@ -17,6 +23,7 @@
     │   ├── UpstreamProtocol   what came was not HTTP, or not decodable
     │   ├── UpstreamRefused    an HTTP error status, or an error inside a 200
     │   └── NotAnAnswer        a 200 that is no complete answer of its dialect
+    ├── Stopping               the proxy is being stopped: 503, a retry finds the next one
     ├── StoreError             our disk failed: 503, nothing was paid
     │   └── StoreBusy          a second server holds the file
     └── SettingError           the configuration is wrong: refuse to start
@@ -81,6 +88,16 @@ class Conflict(ClientError):
     status = 409
 
 
+class AlreadyDecided(Conflict):
+    """An approval has its decision. `approval` is the `ground.approvals.Approval` that stands."""
+
+    code = "already_decided"
+
+    def __init__(self, message: str, *, approval: object, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.approval = approval
+
+
 class TooLarge(ClientError):
     """A body, header or frame is over its named limit."""
 
@@ -107,6 +124,42 @@ class RequestTimeout(ClientError):
 
     code = "request_timeout"
     status = 408
+
+
+class GateError(AgentStateError):
+    """The gate does not let the call through. `approval_id` None = there was none to decide."""
+
+    code = "gate_refused"
+    status = 403
+
+    def __init__(self, message: str, *, approval_id: str | None = None) -> None:
+        super().__init__(message)
+        self.approval_id = approval_id
+
+
+class HumanRejection(GateError):
+    """A person refused it."""
+
+    code = "human_rejection"
+
+
+class PolicyRejection(GateError):
+    """A rule refused it."""
+
+    code = "policy_rejection"
+
+
+class ApprovalTimeout(GateError):
+    """Nobody decided in time."""
+
+    code = "approval_timeout"
+    status = 408
+
+
+class UngatedPath(GateError):
+    """Tool calls cannot be held on this path, and `gate.strict` is on."""
+
+    code = "ungated_path"
 
 
 class UpstreamError(AgentStateError):
@@ -169,6 +222,14 @@ class NotAnAnswer(UpstreamError):
     """A 200 that is no complete answer of its dialect: an HTML page, no finish reason, all null."""
 
     code = "incomplete_answer"
+
+
+class Stopping(AgentStateError):
+    """The proxy is being stopped, and the call waits for a person: it goes on when asked again."""
+
+    code = "stopping"
+    status = 503
+    retry_helps = True
 
 
 class StoreError(AgentStateError):

@@ -13,16 +13,20 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from agentstate.ground.conditions import Condition
 from agentstate.ground.errors import SettingError, shorten
+from agentstate.ground.globs import check_glob
 from agentstate.ground.providers import ProviderRow, build_providers
 from agentstate.ground.settings import (
     ENV_PREFIX,
+    REPEATED,
     Loaded,
     Row,
+    RuleSettings,
     Settings,
     Value,
     read_network,
@@ -40,6 +44,7 @@ SWITCHES = {"true": True, "yes": True, "on": True, "1": True} | {
 _SERVICE_LINK = re.compile(r"_SERVICE_(HOST|PORT\w*)$|_PORT_[0-9]+_(TCP|UDP|SCTP)\w*$")
 _SERVICE_VALUE = re.compile(r"(tcp|udp|sctp)://")
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\]#]+?)\s*\]")
+_DOT = re.compile(r"""["']?\s*\.\s*["']?""")
 
 
 def load_settings(
@@ -55,7 +60,7 @@ def load_settings(
     """
     file = _read_file(cwd, config)
     environ = _without_service_links(environ)
-    table = [row for row in settings_table() if row.section != "provider"]
+    table = [row for row in settings_table() if not row.is_repeated]
     _refuse_unknown_keys(file)
     _refuse_unknown_names(environ)
     values: dict[str, Value] = {}
@@ -73,11 +78,14 @@ def load_settings(
             )
     sections |= {row.key: values[row.name] for row in table if not row.section}
 
-    rows = [_provider_row(file, position, environ) for position in range(len(file.providers))]
-    built = build_providers(rows, environ, sections["server"])
+    rules, places = _read_rules(file, environ)
+    sections["gate"] = replace(sections["gate"], rules=rules)
+    rows = range(len(file.rows("provider")))
+    providers = [_read_provider(file, position, environ) for position in rows]
+    built = build_providers(providers, environ, sections["server"])
     return Loaded(
         settings=Settings(providers=built.providers, **sections),
-        sources=sources | built.sources,
+        sources=sources | places | built.sources,
         warnings=built.warnings,
         network=read_network(environ),
     )
@@ -98,14 +106,18 @@ class _File:
     text: str
     tree: dict[str, Any]
 
-    @property
-    def providers(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self.tree.get("provider", [])
-        return rows
+    def rows(self, section: str) -> Any:
+        """Return the tables of a section that is written [[section]], [] if there is none."""
+        outer, _, name = section.rpartition(".")
+        table = self.tree.get(outer, {}) if outer else self.tree
+        return table.get(name, [])
 
     def place(self, section: str, key: str | None = None, position: int = 0) -> str:
         """Return "file:line" of a key, or of its section; "file" where it cannot be found."""
         line = _line_of(self.text, section, key, position)
+        if line is None and "." in section:
+            outer, _, name = section.rpartition(".")
+            line = _line_of(self.text, outer, name, 0)  # rule = [{ ... }]
         return self.name if line is None else f"{self.name}:{line}"
 
 
@@ -136,26 +148,42 @@ def _refuse_unknown_keys(file: _File) -> None:
     known: dict[str, set[str]] = {}
     for row in settings_table():
         known.setdefault(row.section, set()).add(row.key)
+    for section in REPEATED:
+        outer, _, name = section.rpartition(".")
+        known[outer].add(name)
+    names = {section for section in known if section and "." not in section} | known[""]
     for section, content in file.tree.items():
-        if section in known[""]:
-            continue
-        if section not in known or not section:
-            names = (known.keys() - {""}) | known[""]
+        if section not in names:
             raise SettingError(
                 f"{file.place(section)}: unknown section or key {shorten(section)!r}. "
                 f"{nearest(section, names)}"
             )
-        tables = content if section == "provider" else [content]
-        if not isinstance(tables, list) or not all(isinstance(item, dict) for item in tables):
-            form = f"[[{section}]]" if section == "provider" else f"[{section}]"
-            raise SettingError(f"{file.place(section)}: {section} must be a table: write {form}.")
-        for position, keys in enumerate(tables):
-            for key in keys:
-                if key not in known[section]:
-                    raise SettingError(
-                        f"{file.place(section, key, position)}: unknown key {shorten(key)!r} in "
-                        f"[{section}]. {nearest(key, known[section])}"
-                    )
+        if section in known and section not in REPEATED:
+            _refuse_unknown_keys_of(file, section, content, 0, known[section])
+    for section in REPEATED:
+        tables = file.rows(section)
+        if not isinstance(tables, list):
+            raise _no_table(file, section)
+        for position, table in enumerate(tables):
+            _refuse_unknown_keys_of(file, section, table, position, known[section])
+
+
+def _refuse_unknown_keys_of(
+    file: _File, section: str, table: Any, position: int, known: set[str]
+) -> None:
+    if not isinstance(table, dict):
+        raise _no_table(file, section)
+    for key in table:
+        if key not in known:
+            raise SettingError(
+                f"{file.place(section, key, position)}: unknown key {shorten(key)!r} in "
+                f"[{section}]. {nearest(key, known)}"
+            )
+
+
+def _no_table(file: _File, section: str) -> SettingError:
+    form = f"[[{section}]]" if section in REPEATED else f"[{section}]"
+    return SettingError(f"{file.place(section)}: {section} must be a table: write {form}.")
 
 
 def _without_service_links(environ: Mapping[str, str]) -> dict[str, str]:
@@ -195,16 +223,40 @@ def _find(
     return row.default, "default"
 
 
-def _provider_row(file: _File, position: int, environ: Mapping[str, str]) -> ProviderRow:
+def _read_provider(file: _File, position: int, environ: Mapping[str, str]) -> ProviderRow:
+    values, places = _read_table(file, "provider", position, environ)
+    return ProviderRow(values, places, file.place("provider", None, position))
+
+
+def _read_rules(
+    file: _File, environ: Mapping[str, str]
+) -> tuple[tuple[RuleSettings, ...], dict[str, str]]:
+    """Return the rules of `[[gate.rule]]`, and where each value of them stands."""
+    rules: list[RuleSettings] = []
+    sources: dict[str, str] = {}
+    for position in range(len(file.rows("gate.rule"))):
+        values, places = _read_table(file, "gate.rule", position, environ)
+        checked: dict[str, Any] = dict(values)  # by the table, which is made of the fields
+        rules.append(RuleSettings(**checked))
+        number = position + 1
+        sources |= {f"gate.rule.{number}.{key}": place for key, place in places.items()}
+    return tuple(rules), sources
+
+
+def _read_table(
+    file: _File, section: str, position: int, environ: Mapping[str, str]
+) -> tuple[dict[str, Value], dict[str, str]]:
+    """Return the values of one table of several, and where each stands."""
     values: dict[str, Value] = {}
     places: dict[str, str] = {}
+    table: dict[str, Any] = file.rows(section)[position]
     for row in settings_table():
-        raw = file.providers[position].get(row.key)
-        if row.section == "provider" and raw is not None:
-            places[row.key] = file.place("provider", row.key, position)
+        raw = table.get(row.key) if row.section == section else None
+        if raw is not None:
+            places[row.key] = file.place(section, row.key, position)
             where = f"{places[row.key]}: {row.name}"
             values[row.key] = _convert(row, raw, where, environ, typed=True)
-    return ProviderRow(values, places, file.place("provider", None, position))
+    return values, places
 
 
 def _convert(
@@ -220,8 +272,8 @@ def _convert(
     if value is None or not _is_allowed(row, value):
         found = "" if row.is_secret else f", found {shorten(repr(raw))}"
         raise SettingError(f"{where}: expected {row.expects}{found}.")
-    if row.is_pattern and isinstance(value, tuple):
-        _check_patterns(value, where)
+    for text in value if isinstance(value, tuple) else (value,):
+        _check_form(row, text, where)
     return value
 
 
@@ -265,14 +317,15 @@ def _parsed(row: Row, text: str) -> Value:
 
 
 def _parsed_list(text: str) -> Value:
-    # A regular expression may hold a comma ("\d{1,3}"), so a JSON list is understood as well.
-    if text.lstrip().startswith('["'):
+    # A regular expression may hold a comma ("\d{1,3}"), so a JSON list is understood as well. It is
+    # the one way to say "none": a stray comma must not be able to empty a list of guarded tools.
+    if text.strip() == "[]" or text.lstrip().startswith('["'):
         try:
             items = json.loads(text)
         except ValueError:
             return None
         return tuple(items) if all(isinstance(item, str) for item in items) else None
-    return tuple(item.strip() for item in text.split(",") if item.strip())
+    return tuple(item.strip() for item in text.split(",") if item.strip()) or None
 
 
 def _is_allowed(row: Row, value: Value) -> bool:
@@ -286,14 +339,24 @@ def _is_allowed(row: Row, value: Value) -> bool:
     return all(item.strip() for item in value)
 
 
-def _check_patterns(patterns: tuple[str, ...], where: str) -> None:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise SettingError(
-                f"{where}: {shorten(pattern)!r} is no regular expression: {error}."
-            ) from error
+def _check_form(row: Row, text: Any, where: str) -> None:
+    """Refuse text that is not of the row's form."""
+    try:
+        match row.form:
+            case "plain":
+                return
+            case "pattern":
+                re.compile(text)
+            case "glob":
+                check_glob(text)
+            case "condition":
+                Condition(text)
+    except re.error as error:
+        raise SettingError(
+            f"{where}: {shorten(text)!r} is no regular expression: {error}."
+        ) from error
+    except SettingError as error:
+        raise SettingError(f"{where}: {error.message}") from error
 
 
 def _line_of(text: str, section: str, key: str | None, position: int) -> int | None:
@@ -306,7 +369,7 @@ def _line_of(text: str, section: str, key: str | None, position: int) -> int | N
     is_inside, seen = not section, -1
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
-            name = header[2].strip("\"' ")
+            name = _DOT.sub(".", header[2]).strip("\"' ")
             seen += name == section
             is_inside = name == section and (header[1] == "[" or seen == position)
             if is_inside and header_line is None:

@@ -135,6 +135,7 @@ class Checkpoint:
     cost_microusd: int | None  # None = price or usage unknown
     latency_ms: int  # from request head to completing frame
     first_content_ms: int | None  # streams: to the first content event
+    approval_id: str | None = None  # the approval that let the request go upstream; None = none did
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,8 @@ class StepRow:
     is_mock: bool
     rolled_back_ms: int | None = None  # None = active
     miss: JSON = None  # as in Claim
+    # Of the answer that replays, else of the last one that was taken back. None = none ever came.
+    answer_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +274,7 @@ class Query:
     after: str | None = None  # opaque cursor of the page before; None = first page
     limit: int = 100
     newest_first: bool = True
+    step_id: int | None = None  # of approvals: only those of this step
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 MIB = 1024 * 1024
 ENV_PREFIX = "AGENTSTATE_"
@@ -23,6 +24,7 @@ SHORTEST_WAIT_S = 0.1  # below it a healthy client on a busy machine is cut off
 READ_BYTES = 64 * 1024  # one read of a socket: a smaller window could never hold it
 
 Kind = Literal["text", "integer", "number", "switch", "list"]
+Form = Literal["plain", "pattern", "glob", "condition"]  # of text, and of the items of a list
 Value = str | int | float | bool | tuple[str, ...] | None
 
 
@@ -34,13 +36,13 @@ def setting(
     env: tuple[str, ...] = (),
     least: float = 0,
     most: float | None = None,
-    is_pattern: bool = False,
+    form: Form = "plain",
     is_secret: bool = False,
 ) -> Any:
     """Declare one setting. Besides `env`, AGENTSTATE_<SECTION>_<KEY> always works.
 
-    `least` and `most` bound numbers (`most` None = no upper bound), `is_pattern` values must be
-    regular expressions, `is_secret` values are never shown, not even by `repr`.
+    `least` and `most` bound numbers (`most` None = no upper bound), `form` says what text must be,
+    `is_secret` values are never shown, not even by `repr`.
     """
     meta = {
         "help": help_text,
@@ -48,7 +50,7 @@ def setting(
         "env": env,
         "least": least,
         "most": most,
-        "is_pattern": is_pattern,
+        "form": form,
         "is_secret": is_secret,
     }
     return field(default=default, metadata=meta, repr=not is_secret)
@@ -106,14 +108,60 @@ class ReplaySettings:
     mode: Literal["pinned", "exact", "off"] = setting("pinned", "how recorded steps are matched")
     speed: Literal["instant", "recorded"] = setting("instant", "how fast a recorded stream replays")
     mask: tuple[str, ...] = setting(
-        (), "regular expressions for what `masked` ignores in prompts", is_pattern=True
+        (), "regular expressions for what `masked` ignores in prompts", form="pattern"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """[[gate.rule]]: one row per rule."""
+
+    tool: str = setting("*", "glob of tool names, e.g. stripe_*", form="glob")
+    when: str | None = setting(
+        None,
+        'condition on the arguments, e.g. args.amount > 5000 and args.currency == "eur"',
+        form="condition",
+    )
+    action: Literal["ask", "deny", "allow"] = setting("ask", "what to do with a call it matches")
+    then: Literal["stop", "continue"] | None = setting(
+        None, "what follows a deny; none given = as header or gate.on_reject say"
+    )
+    reason: str | None = setting(None, "what the model or the client is told of a deny")
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """[gate]"""
+
+    tools: tuple[str, ...] = setting(
+        ("send_email", "execute_command", "delete_database", "stripe_charge"),
+        "globs of tools that a person must approve where no rule says otherwise",
+        form="glob",
+    )
+    timeout_s: float = setting(3600.0, "time a person has to decide; 0 = no limit")
+    on_reject: Literal["stop", "continue"] = setting(
+        "stop", "after a rejection: end the call with 403, or tell the model and go on"
+    )
+    heartbeat_s: float = setting(
+        10.0, "longest silence towards a client that waits for a decision", least=SHORTEST_WAIT_S
+    )
+    rerelease: Literal["release", "ask"] = setting(
+        "release", "a call that was approved and given to an earlier run: release it, or ask again"
+    )
+    strict: bool = setting(False, "refuse paths on which tool calls cannot be held")
+    interim: Literal["known", "always", "never"] = setting(
+        "known", "send 102 while a call is held: to clients known to take it, to all, to none"
+    )
+    rules: tuple[RuleSettings, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """[stream]"""
 
+    tool_calls: Literal["live", "hold"] = setting(
+        "live", "tool calls no rule names: release as they come, or only once they are on record"
+    )
     spool_bytes_max: int = setting(
         16 * MIB, "read ahead of the fastest client of a stream, bytes", least=READ_BYTES
     )
@@ -165,6 +213,7 @@ class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
+    gate: GateSettings = field(default_factory=GateSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     log: LogSettings = field(default_factory=LogSettings)
@@ -192,7 +241,7 @@ class Loaded:
 
     settings: Settings
     # "server.port" -> "--port", "PORT", "agentstate.toml:3" or "default"; providers as
-    # "provider.openai.base_url".
+    # "provider.openai.base_url", rules by their number from 1 as "gate.rule.1.tool".
     sources: Mapping[str, str]
     warnings: tuple[str, ...] = ()
     network: Network = Network()
@@ -202,7 +251,7 @@ class Loaded:
 class Row:
     """One setting as the table shows it and as `load.py` checks it."""
 
-    section: str  # '' = a top-level key; "provider" = a key of each [[provider]]
+    section: str  # '' = a top-level key; one of `REPEATED` = a key of each table of that name
     key: str
     kind: Kind
     choices: tuple[str, ...]  # () = any value of its kind
@@ -210,10 +259,10 @@ class Row:
     default: Value
     least: float  # of numbers
     most: float | None  # None = no upper bound
-    is_pattern: bool
+    form: Form
     is_secret: bool
     flag: str | None
-    env: tuple[str, ...]  # most to least important; () for providers, whose names are per vendor
+    env: tuple[str, ...]  # most to least important; () for what comes in rows
     help: str
 
     @property
@@ -222,17 +271,22 @@ class Row:
         return f"{self.section}.{self.key}" if self.section else self.key
 
     @property
+    def is_repeated(self) -> bool:
+        """Whether it is set once for each of several tables, so only in the file."""
+        return self.section in REPEATED
+
+    @property
     def expects(self) -> str:
         """Say what a value must be, as in "an integer from 0 to 65535"."""
         if self.choices:
             return " or ".join(f'"{choice}"' for choice in self.choices)
         match self.kind:
             case "text":
-                return "text that is not empty"
+                return _TEXTS[self.form][0]
             case "switch":
                 return "true or false"
             case "list":
-                return "a list of regular expressions" if self.is_pattern else "a list of text"
+                return f"a list of {_TEXTS[self.form][1]}"
             case "integer" | "number":
                 noun = "an integer" if self.kind == "integer" else "a number"
                 least = f"{self.least:g}"
@@ -254,6 +308,18 @@ class Row:
                 return str(self.default)
 
 
+# Tables that a file can have several of, as in [[provider]]; the tuple that holds them has no row.
+REPEATED: Mapping[str, type] = {"gate.rule": RuleSettings, "provider": ProviderSettings}
+
+# What a text of a form is called: one, several.
+_TEXTS: Mapping[Form, tuple[str, str]] = {
+    "plain": ("text that is not empty", "text"),
+    "pattern": ("a regular expression", "regular expressions"),
+    "glob": ("a glob of tool names", "globs of tool names"),
+    "condition": ("a condition", "conditions"),
+}
+
+
 @cache
 def settings_table() -> tuple[Row, ...]:
     """Return every setting in the order of a file: top-level keys first, `[[provider]]` last."""
@@ -263,6 +329,9 @@ def settings_table() -> tuple[Row, ...]:
     for member in sorted(top, key=lambda member: is_dataclass(hints[member.name])):
         if is_dataclass(hints[member.name]):
             rows += _section_rows(member.name, hints[member.name])
+            for name, table in REPEATED.items():
+                if name.startswith(f"{member.name}."):
+                    rows += _section_rows(name, table)
         else:
             rows.append(_row("", member, hints[member.name]))
     return (*rows, *_section_rows("provider", ProviderSettings))
@@ -297,7 +366,8 @@ def read_network(environ: Mapping[str, str]) -> Network:
 def _section_rows(section: str, table: type) -> Iterator[Row]:
     hints = get_type_hints(table)
     for member in fields(table):
-        yield _row(section, member, hints[member.name])
+        if member.metadata:  # else it holds rows of its own: [[gate.rule]]
+            yield _row(section, member, hints[member.name])
 
 
 def _row(section: str, member: Field[Any], hint: Any) -> Row:
@@ -314,20 +384,22 @@ def _row(section: str, member: Field[Any], hint: Any) -> Row:
         default=default,
         least=meta["least"],
         most=meta["most"],
-        is_pattern=meta["is_pattern"],
+        form=meta["form"],
         is_secret=meta["is_secret"],
         flag=meta["flag"],
-        env=() if section == "provider" else (ENV_PREFIX + own_name, *meta["env"]),
+        env=() if section in REPEATED else (ENV_PREFIX + own_name, *meta["env"]),
         help=meta["help"],
     )
 
 
 def _kind(hint: Any) -> tuple[Kind, tuple[str, ...], bool]:
     """Return (kind, choices, whether None is allowed) of a field's type."""
+    if get_origin(hint) in (Union, UnionType):
+        [given] = [each for each in get_args(hint) if each is not NoneType]
+        kind, choices, _ = _kind(given)
+        return kind, choices, True
     if get_origin(hint) is Literal:
         return "text", get_args(hint), False
-    if hint == str | None:
-        return "text", (), True
     kinds: dict[Any, Kind] = {
         str: "text",
         int: "integer",

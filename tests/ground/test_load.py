@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from agentstate.ground.errors import SettingError
 from agentstate.ground.load import FILE_BYTES_MAX, load_settings, nearest
-from agentstate.ground.settings import Loaded, Settings, settings_table
+from agentstate.ground.settings import (
+    GateSettings,
+    Loaded,
+    RuleSettings,
+    Settings,
+    settings_table,
+)
 
 
 def load(
@@ -78,9 +84,10 @@ def test_an_empty_environment_variable_counts_as_not_set(tmp_path: Path) -> None
 
 def test_every_setting_can_be_given_in_the_file_and_in_the_environment(tmp_path: Path) -> None:
     for row in settings_table():
-        if row.section == "provider":
+        if row.is_repeated:
             continue
-        text = row.shown_default.strip('[]"') or "some-text"
+        plain = row.shown_default.translate(dict.fromkeys(map(ord, '[]" ')))
+        text = plain or "some-text"
         environ = {row.env[0]: text}
         assert load(tmp_path, environ=environ).sources[row.name] == row.env[0]
         header = f"[{row.section}]\n" if row.section else ""
@@ -147,6 +154,8 @@ def test_values_of_the_file(
         ("AGENTSTATE_SERVER_HOSTS", "a, b,,", "server", "hosts", ("a", "b")),
         ("AGENTSTATE_REPLAY_MASK", '["\\\\d{1,3}", "x"]', "replay", "mask", ("\\d{1,3}", "x")),
         ("AGENTSTATE_REPLAY_MASK", "[0-9]+", "replay", "mask", ("[0-9]+",)),
+        ("AGENTSTATE_GATE_TOOLS", "pay_*,[ab]_x", "gate", "tools", ("pay_*", "[ab]_x")),
+        ("AGENTSTATE_GATE_TOOLS", " [] ", "gate", "tools", ()),
         ("AGENTSTATE_DB", "x.db", "store", "path", "x.db"),
     ],
 )
@@ -202,6 +211,9 @@ def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, toml: str, mess
         ("AGENTSTATE_REPLAY_MASK", '["a", 1]'),
         ("AGENTSTATE_REPLAY_MASK", "("),
         ("AGENTSTATE_LOG_FORMAT", "xml"),
+        ("AGENTSTATE_GATE_TOOLS", " "),
+        ("AGENTSTATE_GATE_TOOLS", ","),
+        ("AGENTSTATE_GATE_TOOLS", "[ab"),
         ("PORT", "-1"),
     ],
 )
@@ -317,6 +329,113 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
     assert "is refused" in refusal(tmp_path, "#" * (FILE_BYTES_MAX + 1))
+
+
+# -- the gate
+
+
+def test_an_empty_list_of_tools_is_a_list(tmp_path: Path) -> None:
+    loaded = load(tmp_path, "[gate]\ntools = []\n")
+
+    assert loaded.settings.gate.tools == ()
+    assert loaded.sources["gate.tools"] == "agentstate.toml:2"
+
+
+def test_an_empty_variable_leaves_the_tools_guarded(tmp_path: Path) -> None:
+    loaded = load(tmp_path, environ={"AGENTSTATE_GATE_TOOLS": ""})
+
+    assert loaded.settings.gate == GateSettings()
+    assert "send_email" in loaded.settings.gate.tools
+
+
+RULES = """
+[gate]
+strict = true
+
+[[gate.rule]]
+tool = "stripe_*"
+when = 'args.amount > 5000 and args.currency == "eur"'
+action = "deny"
+then = "continue"
+reason = "too much"
+
+[[gate.rule]]
+"""
+
+
+def test_rules_come_in_rows(tmp_path: Path) -> None:
+    loaded = load(tmp_path, RULES)
+
+    condition = 'args.amount > 5000 and args.currency == "eur"'
+    assert loaded.settings.gate.strict
+    assert loaded.settings.gate.rules == (
+        RuleSettings("stripe_*", condition, "deny", "continue", "too much"),
+        RuleSettings("*", None, "ask", None, None),
+    )
+    assert loaded.sources["gate.rule.1.when"] == "agentstate.toml:7"
+    assert not [name for name in loaded.sources if name.startswith("gate.rule.2.")]
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        '[gate]\nrule = [{tool = "a"}]',
+        'gate.rule = [{tool = "a"}]',
+        'gate = {rule = [{tool = "a"}]}',
+        '[[ gate . "rule" ]]\ntool = "a"',
+    ],
+)
+def test_rules_can_be_written_in_every_form_of_a_table(tmp_path: Path, toml: str) -> None:
+    assert load(tmp_path, toml).settings.gate.rules == (RuleSettings("a"),)
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        (
+            '[[gate.rule]]\ntool = "a"\n\n[[gate.rule]]\ntools = "b"',
+            "agentstate.toml:5: unknown key 'tools' in [gate.rule]. Did you mean \"tool\"?",
+        ),
+        (
+            "[gate]\nrules = []",
+            "agentstate.toml:2: unknown key 'rules' in [gate]. Did you mean \"rule\"?",
+        ),
+        ("[gate.rule]\ntool = 'a'", "agentstate.toml:1: gate.rule must be a table: write "
+         "[[gate.rule]]."),
+        ("[gate]\nrule = ['a']", "agentstate.toml:2: gate.rule must be a table: write "
+         "[[gate.rule]]."),
+        ("gate = [1]", "agentstate.toml:1: gate must be a table: write [gate]."),
+        ('["gate.rule"]\ntool = "a"', "agentstate.toml:1: unknown section or key 'gate.rule'."),
+        (
+            "[[gate.rule]]\ntool = 'a'\n[[gate.rule]]\ntool = '['",
+            "agentstate.toml:4: gate.rule.tool: '[' is no glob of tool names: what stands in",
+        ),
+        ("[[gate.rule]]\ntool = 5", "agentstate.toml:2: gate.rule.tool: expected a glob of tool "
+         "names, found 5."),
+        ("[[gate.rule]]\ntool = ''", "gate.rule.tool: expected a glob of tool names, found ''."),
+        (
+            "[[gate.rule]]\nwhen = 'args.amount > lots'",
+            "agentstate.toml:2: gate.rule.when: at character 15: expected a number, true, false, "
+            "null or a text in quotes; found 'lots'.",
+        ),
+        ("[[gate.rule]]\nwhen = ['x']", "gate.rule.when: expected a condition, found ['x']."),
+        ("[[gate.rule]]\naction = 'hold'", 'gate.rule.action: expected "ask" or "deny" or '
+         "\"allow\", found 'hold'."),
+        ("[[gate.rule]]\nthen = 'go'", 'gate.rule.then: expected "stop" or "continue", found '
+         "'go'."),
+        ("[gate]\nrule = [{then = 5}]", 'agentstate.toml:2: gate.rule.then: expected "stop" or'),
+        ("[gate]\ntools = ['a', 'b,c']", "agentstate.toml:2: gate.tools: 'b,c' is no glob of tool "
+         "names: in no name there is a quote, a comma,"),
+    ],
+)  # fmt: skip
+def test_a_wrong_rule_is_refused_with_its_place(tmp_path: Path, toml: str, message: str) -> None:
+    assert message in refusal(tmp_path, toml)
+
+
+def test_a_rule_cannot_come_from_the_environment(tmp_path: Path) -> None:
+    message = refusal(tmp_path, environ={"AGENTSTATE_GATE_RULE_TOOL": "a"})
+
+    assert message.startswith("environment: unknown setting AGENTSTATE_GATE_RULE_TOOL.")
 
 
 # -- providers, as rows of the file

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 from agentstate.ground.settings import (
+    REPEATED,
     Network,
     ProviderSettings,
     Settings,
@@ -20,20 +21,31 @@ from agentstate.ground.settings import (
 def test_every_field_is_a_row() -> None:
     names = {row.name for row in settings_table()}
 
-    assert {f"provider.{field.name}" for field in fields(ProviderSettings)} <= names
+    for section, table in REPEATED.items():
+        assert {f"{section}.{field.name}" for field in fields(table)} <= names
+    holders = {"providers", "gate.rules"}  # of what comes in rows
     for member in fields(Settings):
         part = getattr(Settings(), member.name)
         if is_dataclass(part):
-            assert {f"{member.name}.{field.name}" for field in fields(part)} <= names
-        elif member.name != "providers":
+            assert {f"{member.name}.{field.name}" for field in fields(part)} - holders <= names
+        elif member.name not in holders:
             assert member.name in names
+
+
+def test_rows_of_a_section_stand_together_and_rules_follow_the_gate() -> None:
+    sections = list(dict.fromkeys(row.section for row in settings_table()))
+    changes = [row.section for row in settings_table()]
+
+    assert sections[sections.index("gate") + 1] == "gate.rule"
+    assert sections[-1] == "provider"
+    assert changes == sorted(changes, key=sections.index)
 
 
 def test_defaults_of_the_table_are_those_of_the_values() -> None:
     defaults = Settings()
 
     for row in settings_table():
-        if row.section not in ("", "provider"):
+        if row.section and not row.is_repeated:
             assert getattr(getattr(defaults, row.section), row.key) == row.default, row.name
 
 
@@ -50,7 +62,8 @@ def test_section_and_key_make_the_environment_name() -> None:
     assert names["server.port"] == ("AGENTSTATE_SERVER_PORT", "PORT")
     assert names["store.path"] == ("AGENTSTATE_STORE_PATH", "AGENTSTATE_DB")
     assert names["mock"] == ("AGENTSTATE_MOCK",)
-    assert names["provider.api_key"] == ()
+    assert names["gate.tools"] == ("AGENTSTATE_GATE_TOOLS",)
+    assert names["provider.api_key"] == names["gate.rule.tool"] == ()
 
 
 def test_every_default_is_within_its_bounds() -> None:
@@ -60,7 +73,8 @@ def test_every_default_is_within_its_bounds() -> None:
             assert row.least <= row.default, row.name
             assert row.most is None or row.default <= row.most, row.name
         if row.choices:
-            assert row.default in row.choices, row.name
+            is_absent = row.is_optional and row.default is None
+            assert is_absent or row.default in row.choices, row.name
 
 
 def test_every_row_says_what_it_expects_and_what_it_is_for() -> None:
@@ -79,6 +93,14 @@ def test_every_row_says_what_it_expects_and_what_it_is_for() -> None:
         ("store.path", "text that is not empty", '"agentstate.db"'),
         ("store.durability", '"full" or "normal"', '"full"'),
         ("replay.mask", "a list of regular expressions", "[]"),
+        (
+            "gate.tools",
+            "a list of globs of tool names",
+            '["send_email", "execute_command", "delete_database", "stripe_charge"]',
+        ),
+        ("gate.rule.tool", "a glob of tool names", '"*"'),
+        ("gate.rule.when", "a condition", ""),
+        ("gate.rule.then", '"stop" or "continue"', ""),
         ("provider.api_key", "text that is not empty", ""),
     ],
 )
