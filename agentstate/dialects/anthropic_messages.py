@@ -2,25 +2,31 @@
 
 The dialect: requests are checked only as far as the proxy needs them; the rest is put together from
 `anthropic_messages_reading.py` (answers, whole or streamed), `anthropic_messages_forms.py` (the
-other form of a recorded answer) and `anthropic_errors.py`. The system text is a field of its own;
-a message in the middle of the conversation may be of the system too. Tool results are blocks of
-the user's messages, several in one.
+other form of a recorded answer), `anthropic_messages_calls.py` and `anthropic_messages_turns.py`
+(what the gate does to answers and to conversations) and `anthropic_errors.py`. The system text is a
+field of its own; a message in the middle of the conversation may be of the system too. Tool results
+are blocks of the user's messages, several in one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from agentstate.dialects import anthropic_errors
+from agentstate.dialects import (
+    anthropic_errors,
+    anthropic_messages_calls,
+    anthropic_messages_turns,
+)
 from agentstate.dialects.anthropic_messages_forms import (
     DONE_FRAME,
     body_from_events,
     events_from_body,
 )
 from agentstate.dialects.anthropic_messages_reading import MessagesAssembler, read_answer
-from agentstate.dialects.base import Ask, ErrorFacts
+from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
 from agentstate.dialects.lenient import as_list, as_text, name_type
 from agentstate.dialects.openai_fields import counted, read_model, read_object, read_stream
+from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import AgentStateError, BadRequest
@@ -32,7 +38,9 @@ _OUTCOME_KEYS = frozenset(("content", "is_error"))
 
 
 class AnthropicMessages:
-    """The Messages dialect; see `base.Dialect` for what each method promises."""
+    """The Messages dialect; see `base.Dialect` and `base.CallsTools` for what each promises."""
+
+    heartbeat = anthropic_messages_calls.HEARTBEAT
 
     def __init__(
         self,
@@ -133,6 +141,34 @@ class AnthropicMessages:
     def mend_error_body(self, status: int, body: bytes) -> bytes | None:
         """Make an upstream's error body readable; None = it is."""
         return anthropic_errors.mend_error_body(status, body)
+
+    def tools(self, ask: Ask) -> tuple[Tool, ...]:
+        """Return the tools a request offers, those that Anthropic runs included."""
+        return anthropic_messages_calls.list_tools(ask)
+
+    def changed_body(self, body: bytes, changes: Changes) -> bytes:
+        """Return an answer with its calls changed."""
+        return anthropic_messages_calls.changed_body(body, changes)
+
+    def changed_events(self, frames: Sequence[Frame], changes: Changes) -> bytes:
+        """Return a stream with its calls changed."""
+        return anthropic_messages_calls.changed_events(frames, changes)
+
+    def joined_body(self, text: str, second: bytes) -> bytes:
+        """Return an answer with an earlier text before its own."""
+        return anthropic_messages_calls.joined_body(text, second)
+
+    def joined_events(self, first: Sequence[Frame], second: Sequence[Frame]) -> bytes:
+        """Return one stream made of two."""
+        return anthropic_messages_calls.joined_events(first, second)
+
+    def go_on(self, request: Mapping[str, JSON], asked: Round) -> dict[str, JSON]:
+        """Return the request that tells the model of refused calls."""
+        return anthropic_messages_turns.go_on(request, asked)
+
+    def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
+        """Put what the agent has not seen back into a later request."""
+        return anthropic_messages_turns.spliced(body, splice)
 
 
 def _read_messages(body: dict[str, JSON]) -> tuple[JSON, ...]:

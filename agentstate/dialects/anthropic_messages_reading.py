@@ -34,6 +34,9 @@ FOREIGN_DONE = b"[DONE]"
 # Stop reasons that stop nothing. All others do, known or not: new ones are added.
 NOT_TERMINAL = frozenset(("", "error"))
 
+# Calls that Anthropic runs by itself; their results are blocks of the same answer.
+RUN_UPSTREAM = frozenset(("server_tool_use", "mcp_tool_use"))
+
 # The type of the block that a piece belongs to, where its start did not come.
 IMPLIED_TYPES = {
     "text_delta": "text",
@@ -100,6 +103,12 @@ class MessagesAssembler:
     def call_names(self) -> list[tuple[int, int, str]]:
         """Return (choice index, position, name so far) of every tool call."""
         return [(0, at, block.name) for at, block in enumerate(self._reading.calls)]
+
+    def new_text(self) -> list[tuple[int, str]]:
+        """Return the text that came since this was last asked, in the order it came."""
+        texts = self._reading.new_texts
+        self._reading.new_texts = []
+        return [(0, piece) for piece in texts]
 
     def _mark_idle(self) -> Mark:
         return Mark.TAIL if self._is_completed else Mark.PREFACE
@@ -204,7 +213,14 @@ class _Block:
 
     def call(self, position: int) -> ToolCall:
         kind = "function" if self.kind == "tool_use" else self.kind
-        return ToolCall(position, self.call_id, self.name, self._join_arguments(), kind)
+        return ToolCall(
+            position=position,
+            call_id=self.call_id,
+            name=self.name,
+            arguments=self._join_arguments(),
+            kind=kind,
+            runs_upstream=self.kind in RUN_UPSTREAM,
+        )
 
     def _join_arguments(self) -> str:
         """Return the arguments as they came in pieces; else as they came at once, `{}` for none."""
@@ -233,11 +249,13 @@ class _Reading:
         "_usage",
         "calls",
         "fault",
+        "new_texts",
     )
 
     def __init__(self) -> None:
         self.fault: str | None = None
         self.calls: list[_Block] = []  # those of the blocks that are tool calls
+        self.new_texts: list[str] = []  # of the answer's text, what nobody has asked for yet
         self._has_begun = False
         self._response_id: str | None = None
         self._model: str | None = None
@@ -263,7 +281,11 @@ class _Reading:
                 return self._open(index, as_object(event.get("content_block")))
             case "content_block_delta":
                 delta = as_object(event.get("delta"))
-                return self._find(as_integer(event.get("index")), delta).take(delta)
+                found = self._find(as_integer(event.get("index")), delta)
+                known = len(found.text)
+                mark = found.take(delta)
+                self._note_text(found, known)
+                return mark
             case "content_block_stop":
                 block = self._at.get(as_integer(event.get("index")) or 0)
                 return Mark.TOOL if block is not None and block.is_call else Mark.PREFACE
@@ -347,6 +369,7 @@ class _Reading:
         block = _Block(fields)
         self._blocks.append(block)
         self._at[len(self._blocks) - 1 if index is None else index] = block
+        self._note_text(block, 0)
         if block.is_call:
             self.calls.append(block)
             return Mark.TOOL
@@ -355,6 +378,11 @@ class _Reading:
             self._model = as_text(as_object(fields.get("to")).get("model")) or self._model
         has_content = bool(block.text) or block.kind not in ("text", "thinking")
         return Mark.CONTENT if has_content else Mark.PREFACE
+
+    def _note_text(self, block: _Block, known: int) -> None:
+        """Note what of a block's text is new, from its piece `known` on."""
+        if block.kind == "text":
+            self.new_texts += block.text[known:]
 
     def _find(self, index: int | None, delta: dict[str, JSON]) -> _Block:
         """Return the block a piece belongs to; begin it if its start did not come."""

@@ -8,11 +8,12 @@ or sessions. The rows are in `dialects/__init__.py`; `tests/dialects/contract.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import AgentStateError
@@ -94,6 +95,11 @@ class Assembler(Protocol):
         cheap enough to ask at every frame. A name may still grow."""
         ...
 
+    def new_text(self) -> list[tuple[int, str]]:
+        """Return (choice index, piece) of the text that came since this was last asked, in order:
+        joined by choice they are the `text` of the snapshot's choices."""
+        ...
+
 
 @runtime_checkable
 class NumbersEvents(Protocol):
@@ -110,6 +116,106 @@ class ReadsPath(Protocol):
 
     def at(self, path: str, query: str) -> Dialect | None:
         """Return the dialect bound to a path, whole and with its version; None = not its path."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that a request offers to the model."""
+
+    name: (
+        str  # of a built-in one its type name; of a server's one "label.tool", and the label alone
+    )
+    schema: JSON  # JSON schema of its arguments; None = none was given, or it takes free text
+    runs_upstream: bool  # the provider runs it by itself, before anybody here sees the call
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """An answer whose calls were refused, and what the model is told about it."""
+
+    answer: bytes  # as the model gave it, in the form that is not streamed
+    told: Mapping[int, str]  # by position of the refused call of the first choice
+    observation: str = ""  # what a text that spells a call is answered; '' = it spells none
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """What an agent's history lacks: rounds it has not seen, and calls it has not got."""
+
+    request: Mapping[str, JSON]  # the body that the first round answered
+    rounds: tuple[Round, ...]  # in order; only the last one can have calls that were not refused
+    # What the agent got, in the form that is not streamed: the answer after the last round, or the
+    # last round's own answer without the refused calls.
+    delivered: bytes
+    # The answer after the last round as the model gave it; None = the agent got what was left of
+    # the last round.
+    follows: bytes | None
+
+
+@runtime_checkable
+class CallsTools(Protocol):
+    """A dialect whose answers can call tools: what the gate needs of it. Pure, like the rest.
+
+    A call is named by its `Place`, as `Answer.tool_calls` numbers it. What is not changed stays as
+    it was sent, byte for byte where it is a frame, field for field where it is a body.
+    """
+
+    heartbeat: bytes  # a frame that every client of the dialect passes over
+
+    def tools(self, ask: Ask) -> tuple[Tool, ...]:
+        """Return the tools a request offers; odd ones are passed over."""
+        ...
+
+    def changed_body(self, body: bytes, changes: Changes) -> bytes:
+        """Return an answer with other arguments, or without some calls. A choice that had calls and
+        has none left ends like one that called none; positions the wire form counts close up.
+
+        Raises:
+            BadRequest: the new arguments do not fit the form (an object is wanted), or as
+                `Dialect.events_from_body`.
+        """
+        ...
+
+    def changed_events(self, frames: Sequence[Frame], changes: Changes) -> bytes:
+        """Return a whole stream, changed likewise. Frames before the first one that shows a changed
+        call come out as they went in; same errors."""
+        ...
+
+    def joined_body(self, text: str, second: bytes) -> bytes:
+        """Return an answer with `text` of an earlier round before its own text, a blank line
+        between them; '' changes nothing, byte for byte."""
+        ...
+
+    def joined_events(self, first: Sequence[Frame], second: Sequence[Frame]) -> bytes:
+        """Return one stream made of the beginning of a stream and a whole other one.
+
+        `first` comes out as it went in: it has no call and no end. The second goes on from there as
+        if it were the same answer, a blank line between the texts; its end is the end. An empty
+        `first` changes nothing, byte for byte.
+        """
+        ...
+
+    def go_on(self, request: Mapping[str, JSON], asked: Round) -> dict[str, JSON]:
+        """Return the request that comes after a round: what was asked, the answer with all its
+        calls, and what the model is told about each; not streamed.
+
+        Raises:
+            BadRequest: this request has no form for that.
+        """
+        ...
+
+    def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
+        """Put what the agent has not seen back into a later request; None = no place for it.
+
+        1. It begins with the items of `splice.request`, and what comes then equals what was
+           delivered in text and calls: that is replaced by the rounds and `follows`. Where no round
+           follows, the refused calls are put back between the others, and what the model is told
+           among their results.
+        2. Else, where calls were delivered: exactly one place in the list has them by their ids.
+        3. A chained request (Responses) that goes on from what was delivered: the results are added
+           that the upstream still waits for.
+        """
         ...
 
 

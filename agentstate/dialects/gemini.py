@@ -2,6 +2,10 @@
 
 Under /v1 as well, where Google's newer clients ask for it.
 
+The dialect: the rest is put together from `gemini_reading.py` (answers, whole or streamed),
+`gemini_forms.py` (the other form of a recorded answer), `gemini_calls.py` and `gemini_turns.py`
+(what the gate does to answers and to conversations) and `gemini_errors.py`.
+
 Model and stream stand in the path; so a dialect is bound to one by `at`. A stream is meant with
 `?alt=sse` only: without it Google streams one JSON list, which passes through unrecorded. Keys are
 read in both spellings that Google takes, camelCase and snake_case.
@@ -11,14 +15,20 @@ Source: ai.google.dev/api/generate-content, November 2026.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import parse_qsl, unquote
 
-from agentstate.dialects import gemini_errors, gemini_forms
-from agentstate.dialects.base import Ask, ErrorFacts
-from agentstate.dialects.gemini_reading import GeminiAssembler, function_of, read_answer
+from agentstate.dialects import gemini_calls, gemini_errors, gemini_forms, gemini_turns
+from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
+from agentstate.dialects.gemini_reading import (
+    RESULT_NAMES,
+    GeminiAssembler,
+    function_of,
+    read_answer,
+)
 from agentstate.dialects.lenient import as_list, as_object, name_type
 from agentstate.dialects.openai_fields import read_choices, read_object
+from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import AgentStateError, BadRequest
@@ -29,12 +39,12 @@ UNCOUNTED = frozenset(("labels", "serviceTier", "service_tier", "store"))
 
 _PATH = re.compile(r"((?:/v1(?:alpha|beta)\d*)?/models/([^:]+)):(g|streamG)enerateContent")
 _SYSTEM_KEYS = ("systemInstruction", "system_instruction")
-_RESULT_NAMES = ("functionResponse", "function_response")
 
 
 class Gemini:
-    """The dialect; see `base.Dialect` and `base.ReadsPath` for what each method promises."""
+    """The dialect; see `base.Dialect`, `ReadsPath` and `CallsTools` for what each promises."""
 
+    heartbeat = gemini_calls.HEARTBEAT
     name = "gemini"
     paths: tuple[str, ...] = (
         "/v1beta/models/{model}:generateContent",
@@ -96,7 +106,7 @@ class Gemini:
         """Return what the functions of a message returned; older models give calls no id."""
         found: list[tuple[str, JSON]] = []
         for part in as_list(as_object(message).get("parts")):
-            if (result := function_of(part, *_RESULT_NAMES)) is not None:
+            if (result := function_of(part, *RESULT_NAMES)) is not None:
                 call_id = result.get("id")
                 content: JSON = {key: value for key, value in result.items() if key not in _NAMES}
                 found.append((call_id if isinstance(call_id, str) else "", content))
@@ -151,16 +161,44 @@ class Gemini:
         """Make an upstream's error body readable; None = it is."""
         return gemini_errors.mend_error_body(status, body)
 
+    def tools(self, ask: Ask) -> tuple[Tool, ...]:
+        """Return the tools a request offers, those that Google runs included."""
+        return gemini_calls.list_tools(ask)
+
+    def changed_body(self, body: bytes, changes: Changes) -> bytes:
+        """Return an answer with its calls changed."""
+        return gemini_calls.changed_body(body, changes)
+
+    def changed_events(self, frames: Sequence[Frame], changes: Changes) -> bytes:
+        """Return a stream with its calls changed."""
+        return gemini_calls.changed_events(frames, changes)
+
+    def joined_body(self, text: str, second: bytes) -> bytes:
+        """Return an answer with an earlier text before its own."""
+        return gemini_calls.joined_body(text, second)
+
+    def joined_events(self, first: Sequence[Frame], second: Sequence[Frame]) -> bytes:
+        """Return one stream made of two."""
+        return gemini_calls.joined_events(first, second)
+
+    def go_on(self, request: Mapping[str, JSON], asked: Round) -> dict[str, JSON]:
+        """Return the request that tells the model of refused calls."""
+        return gemini_turns.go_on(request, asked)
+
+    def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
+        """Put what the agent has not seen back into a later request."""
+        return gemini_turns.spliced(body, splice)
+
 
 _NAMES = frozenset(("id", "name"))  # of a function's response: which call it answers
 
 
 def _blank(part: JSON) -> JSON:
-    result = function_of(part, *_RESULT_NAMES)
+    result = function_of(part, *RESULT_NAMES)
     if result is None:
         return part
     kept: JSON = {key: value for key, value in result.items() if key in _NAMES}
-    return {key: kept if key in _RESULT_NAMES else value for key, value in as_object(part).items()}
+    return {key: kept if key in RESULT_NAMES else value for key, value in as_object(part).items()}
 
 
 def _mask_content(content: JSON, mask: Callable[[str], str]) -> JSON:

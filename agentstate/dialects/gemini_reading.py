@@ -31,7 +31,10 @@ from agentstate.wire.sse import Frame
 NOT_TERMINAL = frozenset(("", "FINISH_REASON_UNSPECIFIED"))
 _NOT_BLOCKED = frozenset(("", "BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED"))
 # Of a part: how it is meant, besides what it holds.
-_ASIDE = frozenset(("thought", "thoughtSignature", "thought_signature", "partMetadata"))
+ASIDE = frozenset(("thought", "thoughtSignature", "thought_signature", "partMetadata"))
+# Google takes both spellings.
+CALL_NAMES = ("functionCall", "function_call")
+RESULT_NAMES = ("functionResponse", "function_response")
 
 
 class GeminiAssembler:
@@ -91,6 +94,14 @@ class GeminiAssembler:
             for position, call in enumerate(candidate.calls)
         ]
 
+    def new_text(self) -> list[tuple[int, str]]:
+        """Return the text that came since this was last asked."""
+        return [
+            (index, piece)
+            for index, candidate in sorted(self._reading.candidates.items())
+            for piece in candidate.new_texts()
+        ]
+
     def _mark_idle(self) -> Mark:
         return Mark.TAIL if self._is_completed else Mark.PREFACE
 
@@ -135,9 +146,10 @@ class _Call:
 class _Candidate:
     """One candidate, as far as it was read."""
 
-    __slots__ = ("calls", "finish_reason", "text", "thoughts")
+    __slots__ = ("_told", "calls", "finish_reason", "text", "thoughts")
 
     def __init__(self) -> None:
+        self._told = 0  # how many pieces of the text were asked for
         self.text: list[str] = []
         self.thoughts: list[str] = []
         self.calls: list[_Call] = []
@@ -146,7 +158,7 @@ class _Candidate:
     def take(self, part: JSON) -> Mark:
         """Take in one part and say what it holds."""
         fields = as_object(part)
-        if (call := function_of(part, "functionCall", "function_call")) is not None:
+        if (call := function_of(part, *CALL_NAMES)) is not None:
             self._take_call(call)
             return Mark.TOOL
         if isinstance(text := fields.get("text"), str):
@@ -154,7 +166,12 @@ class _Candidate:
                 (self.thoughts if fields.get("thought") is True else self.text).append(text)
             return Mark.CONTENT if text else Mark.PREFACE
         # Whatever it is (an image, code that was run), it is more than a preface.
-        return Mark.CONTENT if fields.keys() - _ASIDE else Mark.PREFACE
+        return Mark.CONTENT if fields.keys() - ASIDE else Mark.PREFACE
+
+    def new_texts(self) -> list[str]:
+        """Return the pieces of text that came since this was last asked."""
+        known, self._told = self._told, len(self.text)
+        return self.text[known:]
 
     def choice(self, index: int) -> Choice:
         return Choice(

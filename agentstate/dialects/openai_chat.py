@@ -2,15 +2,21 @@
 
 The dialect: requests are checked only as far as the proxy needs them; the rest is put together from
 `openai_chat_reading.py` (answers, whole or streamed), `openai_chat_forms.py` (the other form of a
-recorded answer) and `openai_errors.py`. A variant builds on `OpenAIChat` and says what differs.
+recorded answer), `openai_chat_calls.py`, `openai_chat_joins.py` and `openai_chat_history.py` (what
+the gate needs) and `openai_errors.py`. A variant builds on `OpenAIChat` and says what differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from agentstate.dialects import openai_errors
-from agentstate.dialects.base import Ask, ErrorFacts
+from agentstate.dialects import (
+    openai_chat_calls,
+    openai_chat_history,
+    openai_chat_joins,
+    openai_errors,
+)
+from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
 from agentstate.dialects.lenient import as_object, name_type
 from agentstate.dialects.openai_chat_forms import DONE_FRAME, body_from_events, events_from_body
 from agentstate.dialects.openai_chat_reading import ChatAssembler, read_answer
@@ -21,14 +27,16 @@ from agentstate.dialects.openai_fields import (
     read_object,
     read_stream,
 )
+from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import AgentStateError, BadRequest
+from agentstate.wire import sse
 from agentstate.wire.sse import Frame
 
 
 class OpenAIChat:
-    """The chat dialect; see `base.Dialect` for what each method promises."""
+    """The chat dialect; see `base.Dialect` and `base.CallsTools` for what each method promises."""
 
     def __init__(
         self,
@@ -44,6 +52,7 @@ class OpenAIChat:
         self.counted_headers = counted_headers
         self.list_key = "messages"
         self.shared_keys: tuple[str, ...] = ("tools", "functions", "response_format", "prediction")
+        self.heartbeat = sse.comment(b"held")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -126,6 +135,34 @@ class OpenAIChat:
     def mend_error_body(self, status: int, body: bytes) -> bytes | None:
         """Make an upstream's error body readable; None = it is."""
         return openai_errors.mend_error_body(status, body)
+
+    def tools(self, ask: Ask) -> tuple[Tool, ...]:
+        """Return functions, custom tools, and the provider's own by their type."""
+        return openai_chat_history.tools(ask)
+
+    def changed_body(self, body: bytes, changes: Changes) -> bytes:
+        """Change the calls of an answer that was not streamed."""
+        return openai_chat_calls.changed_body(body, changes)
+
+    def changed_events(self, frames: Sequence[Frame], changes: Changes) -> bytes:
+        """Change the calls of a stream."""
+        return openai_chat_calls.changed_events(frames, changes)
+
+    def joined_body(self, text: str, second: bytes) -> bytes:
+        """Put a text before the first choice's own."""
+        return openai_chat_joins.joined_body(text, second)
+
+    def joined_events(self, first: Sequence[Frame], second: Sequence[Frame]) -> bytes:
+        """Let a stream go on as another one, under the first one's id."""
+        return openai_chat_joins.joined_events(first, second)
+
+    def go_on(self, request: Mapping[str, JSON], asked: Round) -> dict[str, JSON]:
+        """Add the model's message and a tool's message for each of its calls."""
+        return openai_chat_history.go_on(request, asked)
+
+    def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
+        """Put back what an agent has not seen."""
+        return openai_chat_history.spliced(body, splice)
 
 
 def _mask_part(part: JSON, mask: Callable[[str], str]) -> JSON:

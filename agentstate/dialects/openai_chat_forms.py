@@ -99,7 +99,9 @@ class _ChoiceMerge:
 
     def take(self, choice: dict[str, JSON]) -> None:
         texts: dict[str, JSON] = {}
-        for key, value in as_object(choice.get("delta")).items():
+        delta = as_object(choice.get("delta"))
+        for key in delta:  # not its items: of a key that came twice the reader sees the last
+            value = delta[key]
             if key == "tool_calls":
                 for piece in as_list(value):
                     if isinstance(piece, dict):
@@ -123,10 +125,13 @@ class _ChoiceMerge:
         for call in self.tools.calls:
             merged = _fold(self.calls[call.position])
             if call.is_legacy:
-                message["function_call"] = {
-                    **merged, "name": call.name, "arguments": call.arguments
-                }  # fmt: skip
-                continue
+                merged = {**merged, "name": call.name, "arguments": call.arguments}
+                if call.position in (0, len(self.tools.calls) - 1):
+                    message["function_call"] = merged
+                    continue
+                # Between others only a list can keep its position, which is what the gate's
+                # decisions are bound to.
+                merged = {"function": merged}
             merged.pop("index", None)
             form = next((form for form in _FORMS if merged.get(form) is not None), call.kind)
             if form in _FORMS:
@@ -252,10 +257,12 @@ def _split_message(message: dict[str, JSON]) -> list[dict[str, JSON]]:
     for key in ("reasoning_content", "reasoning", "content", "refusal"):
         if message.get(key):
             deltas.append({key: message[key]})
-    calls = [call for call in as_list(message.get("tool_calls")) if isinstance(call, dict)]
-    deltas += [{"tool_calls": [{**call, "index": at}]} for at, call in enumerate(calls)]
-    if message.get("function_call"):
-        deltas.append({"function_call": message["function_call"]})
+    for key in message:  # in its order: it gives the calls their positions
+        if key == "tool_calls":
+            calls = [call for call in as_list(message[key]) if isinstance(call, dict)]
+            deltas += [{key: [{**call, "index": at}]} for at, call in enumerate(calls)]
+        elif key == "function_call" and message[key]:
+            deltas.append({key: message[key]})
     return deltas
 
 

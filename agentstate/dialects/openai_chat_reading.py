@@ -100,6 +100,12 @@ class ChatAssembler:
             for call in choice.tools.calls
         ]
 
+    def new_text(self) -> list[tuple[int, str]]:
+        """Return (choice index, piece) of the text that came since this was last asked."""
+        pieces = self._reading.new_text[:]
+        self._reading.new_text.clear()
+        return pieces
+
     def _mark_idle(self) -> Mark:
         return Mark.TAIL if self._is_completed else Mark.PREFACE
 
@@ -139,6 +145,23 @@ def read_answer(body: bytes) -> Answer:
     return reading.answer(reading.fault or reading.missing())
 
 
+def read_chunk(frame: Frame) -> dict[str, JSON] | None:
+    """Read a frame for looking at it; None if it is no chunk of an answer: a comment, `[DONE]`, an
+    error, or nothing that can be read."""
+    if frame.data is None or frame.event == b"error":
+        return None
+    try:
+        chunk = read(frame.data)
+    except Unreadable:
+        return None
+    return chunk if isinstance(chunk, dict) and not openai_errors.is_error(chunk) else None
+
+
+def choice_index(index: JSON, position: int) -> int:
+    """Return which choice is meant by an entry of `choices`: some leave the index out."""
+    return index if type(index) is int else position
+
+
 def read_usage(value: JSON) -> Usage | None:
     """Read token counts in the chat form; None if neither side of them is a count."""
     fields = as_object(value)
@@ -161,6 +184,7 @@ class _ChoiceReading:
     """One choice, as far as it was read."""
 
     __slots__ = (
+        "_new_text",
         "finish_reason",
         "index",
         "reasoning",
@@ -170,8 +194,9 @@ class _ChoiceReading:
         "tools",
     )
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int, new_text: list[tuple[int, str]]) -> None:
         self.index = index
+        self._new_text = new_text
         self.text: list[str] = []
         self.refusal: list[str] = []
         self.reasoning_content: list[str] = []
@@ -201,7 +226,10 @@ class _ChoiceReading:
                     mark = Mark.TOOL
                 continue
             if key == "content":
-                self.text.append(value if isinstance(value, str) else _text_of(value))
+                text = value if isinstance(value, str) else text_of(value)
+                self.text.append(text)
+                if text:
+                    self._new_text.append((self.index, text))
             elif key == "refusal" and isinstance(value, str):
                 self.refusal.append(value)
             elif key == "reasoning_content" and isinstance(value, str):
@@ -229,7 +257,16 @@ class _ChoiceReading:
 class _Reading:
     """An answer, as far as it was read: from chunks or from a body."""
 
-    __slots__ = ("choices", "fault", "model", "open_choices", "response_id", "tier", "usage")
+    __slots__ = (
+        "choices",
+        "fault",
+        "model",
+        "new_text",
+        "open_choices",
+        "response_id",
+        "tier",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self.response_id: str | None = None
@@ -239,6 +276,7 @@ class _Reading:
         self.fault: str | None = None
         self.choices: dict[int, _ChoiceReading] = {}
         self.open_choices = 0  # how many of them are not finished
+        self.new_text: list[tuple[int, str]] = []  # not asked for yet
 
     def take_head(self, fields: dict[str, JSON]) -> None:
         """Take in what a body and each of a stream's chunks say besides the choices."""
@@ -295,10 +333,10 @@ class _Reading:
         return [self.choices[index] for index in sorted(self.choices)]
 
     def _choice(self, index: JSON, position: int) -> _ChoiceReading:
-        at = index if type(index) is int else position  # some leave it out
+        at = choice_index(index, position)
         reading = self.choices.get(at)
         if reading is None:
-            reading = self.choices[at] = _ChoiceReading(at)
+            reading = self.choices[at] = _ChoiceReading(at, self.new_text)
             self.open_choices += 1
         return reading
 
@@ -314,7 +352,7 @@ class _Reading:
         self.open_choices += int(was_finished) - int(reading.is_finished)
 
 
-def _text_of(content: JSON) -> str:
+def text_of(content: JSON) -> str:
     """Return the text of a content that is a list of parts."""
     texts = (as_object(part).get("text") for part in as_list(content))
     return "".join(text for text in texts if isinstance(text, str))

@@ -2,17 +2,18 @@
 
 A prompt instead of messages, `choices[].text` instead of a delta; a stream is made of the same
 objects as the body, each with a piece of the text. The invariant is that of chat: an answer is
-complete only if every choice that was seen has a finish reason and no error came.
+complete only if every choice that was seen has a finish reason and no error came. What the gate
+needs is in `openai_completions_calls.py`.
 Source: schema CreateCompletionResponse in OpenAI's OpenAPI document of August 2026.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from agentstate.dialects import openai_errors
-from agentstate.dialects.base import Ask, Mark
+from agentstate.dialects import openai_completions_calls, openai_errors
+from agentstate.dialects.base import Ask, Mark, Round, Splice, Tool
 from agentstate.dialects.lenient import (
     Unreadable,
     as_integer,
@@ -34,6 +35,7 @@ from agentstate.dialects.openai_fields import (
     read_stream,
 )
 from agentstate.dialects.openai_plain import OpenAIPlain
+from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.chat import Answer, Choice, Usage
 from agentstate.wire import sse
@@ -46,12 +48,13 @@ _KNOWN_KEYS = _BODY_KEYS | frozenset(_HEAD_KEYS)
 
 
 class OpenAICompletions(OpenAIPlain):
-    """The dialect of text completions; see `base.Dialect` for what each method promises."""
+    """The dialect of text completions; see `base.Dialect` and `base.CallsTools`."""
 
     name = "openai_completions"
     paths: tuple[str, ...] = ("/completions",)
     # An agent's prompt holds all it has said so far: equal ones are stored once.
     shared_keys: tuple[str, ...] = ("prompt",)
+    heartbeat = sse.comment(b"held")
 
     def read_ask(self, body: JSON) -> Ask:
         """Check the shape of a request; without a prompt the upstream takes its own."""
@@ -122,6 +125,36 @@ class OpenAICompletions(OpenAIPlain):
         """Return the frame that ends a stream."""
         return DONE_FRAME
 
+    def tools(self, ask: Ask) -> tuple[Tool, ...]:
+        """Return none: tools are described in the prompt, if at all."""
+        return ()
+
+    def changed_body(self, body: bytes, changes: Changes) -> bytes:
+        """Return the answer as it is: it has no calls."""
+        openai_completions_calls.check_unchanged(changes)
+        return body
+
+    def changed_events(self, frames: Sequence[Frame], changes: Changes) -> bytes:
+        """Return the stream as it is: it has no calls."""
+        openai_completions_calls.check_unchanged(changes)
+        return b"".join(frame.raw for frame in frames)
+
+    def joined_body(self, text: str, second: bytes) -> bytes:
+        """Put a text before the first choice's own."""
+        return openai_completions_calls.joined_body(text, second)
+
+    def joined_events(self, first: Sequence[Frame], second: Sequence[Frame]) -> bytes:
+        """Let a stream go on as another one, under the first one's id."""
+        return openai_completions_calls.joined_events(first, second)
+
+    def go_on(self, request: Mapping[str, JSON], asked: Round) -> dict[str, JSON]:
+        """Add the answer's text and an observation to the prompt."""
+        return openai_completions_calls.go_on(request, asked)
+
+    def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
+        """Put back what an agent has not seen into its prompt."""
+        return openai_completions_calls.spliced(body, splice)
+
 
 class CompletionsAssembler:
     """Builds an answer from one stream; see `base.Assembler`."""
@@ -179,6 +212,12 @@ class CompletionsAssembler:
         """Return none: calls in this form are text, which the gate reads by itself."""
         return []
 
+    def new_text(self) -> list[tuple[int, str]]:
+        """Return (choice index, piece) of the text that came since this was last asked."""
+        pieces = self._reading.new_text[:]
+        self._reading.new_text.clear()
+        return pieces
+
     def _mark_idle(self) -> Mark:
         return Mark.TAIL if self._is_completed else Mark.PREFACE
 
@@ -190,7 +229,7 @@ class CompletionsAssembler:
 class _Reading:
     """An answer, as far as it was read: from chunks or from a body."""
 
-    __slots__ = ("choices", "fault", "model", "response_id", "usage")
+    __slots__ = ("choices", "fault", "model", "new_text", "response_id", "usage")
 
     def __init__(self) -> None:
         self.response_id: str | None = None
@@ -198,6 +237,7 @@ class _Reading:
         self.usage: Usage | None = None
         self.fault: str | None = None
         self.choices: dict[int, tuple[list[str], str | None]] = {}  # texts, finish reason
+        self.new_text: list[tuple[int, str]] = []  # not asked for yet
 
     def take(self, fields: dict[str, JSON]) -> bool:
         """Take in a body or a chunk; return whether it brought text."""
@@ -213,6 +253,7 @@ class _Reading:
             texts, reason = self.choices.get(index, ([], None))
             if text := as_text(choice.get("text")):
                 texts.append(text)
+                self.new_text.append((index, text))
                 has_text = True
             self.choices[index] = texts, as_text(choice.get("finish_reason")) or reason
         return has_text

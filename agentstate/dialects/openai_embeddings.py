@@ -105,6 +105,10 @@ class NoStream:
         """Return none."""
         return []
 
+    def new_text(self) -> list[tuple[int, str]]:
+        """Return none."""
+        return []
+
 
 def _find_fault(value: dict[str, JSON]) -> str | None:
     """Say what makes it no answer; None = nothing."""

@@ -2,15 +2,22 @@
 
 The dialect: requests are checked only as far as the proxy needs them; the rest is put together from
 `openai_responses_reading.py` and `openai_responses_items.py` (answers, whole or streamed),
-`openai_responses_forms.py` (the other form of a recorded answer) and `openai_errors.py`.
+`openai_responses_forms.py` (the other form of a recorded answer), `openai_errors.py`, and what the
+gate needs: `openai_responses_calls.py`, `_joins.py`, `_rounds.py` and `_splices.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from agentstate.dialects import openai_errors
-from agentstate.dialects.base import Ask, ErrorFacts
+from agentstate.dialects import (
+    openai_errors,
+    openai_responses_calls,
+    openai_responses_joins,
+    openai_responses_rounds,
+    openai_responses_splices,
+)
+from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
 from agentstate.dialects.lenient import Unreadable, as_object, as_text, name_type, read_exact
 from agentstate.dialects.openai_fields import UNCOUNTED, read_model, read_object, read_stream
 from agentstate.dialects.openai_responses_forms import body_from_events, events_from_body
@@ -20,9 +27,11 @@ from agentstate.dialects.openai_responses_reading import (
     read_answer,
     render_error_event,
 )
+from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import AgentStateError, BadRequest
+from agentstate.wire import sse
 from agentstate.wire.sse import Frame
 
 # Unlike in chat, `store` counts: it says whether later calls can refer to this one.
@@ -52,6 +61,7 @@ class OpenAIResponses:
         self.counted_headers: tuple[bytes, ...] = ()
         self.list_key = "input"
         self.shared_keys: tuple[str, ...] = ("instructions", "tools", "text")
+        self.heartbeat = sse.comment(b"held")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -151,6 +161,35 @@ class OpenAIResponses:
     def mend_error_body(self, status: int, body: bytes) -> bytes | None:
         """Make an upstream's error body readable; None = it is."""
         return openai_errors.mend_error_body(status, body)
+
+    def tools(self, ask: Ask) -> tuple[Tool, ...]:
+        """Return the tools a request offers; of a namespace those that are in it."""
+        return openai_responses_calls.list_tools(ask.body)
+
+    def changed_body(self, body: bytes, changes: Changes) -> bytes:
+        """Return an answer with other arguments, or without some calls."""
+        return openai_responses_calls.changed_body(body, changes)
+
+    def changed_events(self, frames: Sequence[Frame], changes: Changes) -> bytes:
+        """Return a whole stream, changed likewise."""
+        return openai_responses_calls.changed_events(frames, changes)
+
+    def joined_body(self, text: str, second: bytes) -> bytes:
+        """Return an answer with a message before it that has the text of an earlier round."""
+        return openai_responses_joins.joined_body(text, second)
+
+    def joined_events(self, first: Sequence[Frame], second: Sequence[Frame]) -> bytes:
+        """Return a stream that goes on as another one, under the id it began with."""
+        return openai_responses_joins.joined_events(first, second)
+
+    def go_on(self, request: Mapping[str, JSON], asked: Round) -> dict[str, JSON]:
+        """Return the request that comes after a round."""
+        return openai_responses_rounds.go_on(request, asked)
+
+    def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
+        """Put what the agent has not seen back into a later request; an equal body = the upstream
+        has it all, None = it has no place."""
+        return openai_responses_splices.spliced(body, splice)
 
 
 def _read_model(body: dict[str, JSON]) -> str:

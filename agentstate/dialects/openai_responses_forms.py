@@ -86,15 +86,14 @@ def _list_events(response: dict[str, JSON], piece_chars: int | None) -> Iterator
     yield "response.in_progress", {"response": begun}
     for place, item in enumerate(as_list(response.get("output"))):
         if isinstance(item, dict):
-            yield from _list_item_events(place, item, piece_chars)
+            yield from list_item_events(place, item, piece_chars)
     reason, _ = read_ending(response)
     end = "completed" if reason == "completed" else "incomplete"
     yield f"response.{end}", {"response": response}
 
 
-def _list_item_events(
-    place: int, item: dict[str, JSON], piece_chars: int | None
-) -> Iterator[Event]:
+def list_item_events(place: int, item: dict[str, JSON], piece_chars: int | None) -> Iterator[Event]:
+    """Yield the events of one item of a response, from `added` to `done`."""
     kind = as_text(item.get("type")) or ""
     # An id is free to be absent where the call id says enough; the events between need one.
     item_id = as_text(item.get("id")) or as_text(item.get("call_id")) or f"item_{place}"

@@ -11,6 +11,7 @@ event changes.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass
 
@@ -20,6 +21,32 @@ from agentstate.ground.canonical import JSON
 
 # Calls that carry a name; every other one is named by its type.
 NAMED_CALLS = frozenset(("function_call", "custom_tool_call", "mcp_call", "mcp_approval_request"))
+# What the provider runs by itself, before anybody here sees it. Of any other call, also of a kind
+# that nobody knows yet, the client can be kept from running it: see `runs_upstream`.
+RUNS_UPSTREAM = frozenset(
+    (
+        "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
+        "mcp_call", "mcp_list_tools",
+    )
+)  # fmt: skip
+_CONTAINERS = ("container_reference", "container_auto")  # of a shell that the provider runs
+
+# Where the input of a call stands in its item, by type; of a type that has no row, in any of these.
+INPUTS: dict[str, tuple[str, ...]] = {
+    "function_call": ("arguments",),
+    "custom_tool_call": ("input",),
+    "mcp_call": ("arguments",),
+    "mcp_approval_request": ("arguments",),
+    "tool_search_call": ("arguments",),
+    "local_shell_call": ("action",),
+    "shell_call": ("action",),
+    "computer_call": ("action", "actions"),
+    "apply_patch_call": ("operation",),
+    "web_search_call": ("action",),
+    "file_search_call": ("queries",),
+    "code_interpreter_call": ("code",),
+}
+_ANY_INPUT = ("arguments", "input", "action", "operation", "actions", "queries", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +81,55 @@ _PARTS = {
     "response.reasoning_summary_part": ("summary", "summary_index"),
 }
 
+# The kind of call in the name of an event; what a call gave back is none.
+_KIND_SPOKEN_OF = re.compile(r"response\.(\w+?_call)(?!_output)[_.]")
+# What an event may have and still show nothing of its item but that it is there.
+SHOWS_NOTHING = frozenset(("type", "sequence_number", "output_index", "item_id"))
+
 
 def is_call(kind: str) -> bool:
     """Say whether items of this type are tool calls, whoever runs the tool."""
     return kind.endswith("_call") or kind == "mcp_approval_request"
 
 
+def runs_upstream(item: dict[str, JSON]) -> bool:
+    """Say whether the provider runs this call by itself. A shell can be the client's or one in a
+    container of the provider's, a search for tools either's as well."""
+    match item.get("type"):
+        case "shell_call":
+            return as_object(item.get("environment")).get("type") in _CONTAINERS
+        case "tool_search_call":
+            return item.get("execution") == "server"
+        case kind:
+            return kind in RUNS_UPSTREAM
+
+
+def input_fields(item: dict[str, JSON]) -> tuple[str, ...]:
+    """Return the fields that hold the input of a call; a client may look into each of them."""
+    own = INPUTS.get(as_text(item.get("type")) or "", ())
+    for keys in (own, _ANY_INPUT):
+        if found := tuple(key for key in keys if item.get(key) is not None):
+            return found
+    return ()
+
+
 class Item:
     """One output item, as far as it has arrived."""
 
-    __slots__ = ("_parts", "_pieces", "call_id", "fields", "is_announced", "is_done", "item_id",
-                 "kind")  # fmt: skip
+    __slots__ = ("_parts", "_pieces", "_told", "call_id", "fields", "is_announced", "is_done",
+                 "item_id", "kind", "place")  # fmt: skip
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.fields: dict[str, JSON] = {"type": kind}  # as last seen whole
         self.item_id: str | None = None
         self.call_id: str | None = None
+        self.place: int | None = None  # as last told; None = no event named one
         self.is_announced = False  # an `added` was seen
         self.is_done = False  # it was seen whole
         self._parts: dict[tuple[str, int], dict[str, JSON]] = {}  # by (field, place)
         self._pieces: dict[tuple[str, int | None], list[str]] = {}  # None = the field is the text
+        self._told: dict[int, list[str]] = {}  # by place: what `untold` has returned
 
     @property
     def name(self) -> str:
@@ -109,6 +164,17 @@ class Item:
         else:
             self._pieces.setdefault(key, []).append(text)
 
+    def untold(self, place: int, text: str, *, is_whole: bool) -> str:
+        """Return what of a text of a message was not told before. One that is shown whole and is
+        another than its pieces were is told again: nothing of it may stay unseen."""
+        told = self._told.setdefault(place, [])
+        if not is_whole or not text:
+            told.append(text)
+            return text
+        before = join_text(told)
+        self._told[place] = [text]
+        return text.removeprefix(before) if text.startswith(before) else text
+
     def whole(self) -> dict[str, JSON]:
         """Return the item; what its last whole form lacks is filled in from the pieces."""
         fields = dict(self.fields)
@@ -135,11 +201,15 @@ class Item:
 class Output:
     """The output items of one response, in the order they appeared."""
 
-    __slots__ = ("_at", "_by_call", "_by_id", "_open", "calls", "items")
+    __slots__ = ("_at", "_by_call", "_by_id", "_open", "calls", "items", "listed", "spoken_of",
+                 "texts")  # fmt: skip
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.calls: list[Item] = []  # those that are tool calls; the index is the position
+        self.texts: list[str] = []  # of messages, piece by piece as they came; the reader clears it
+        self.spoken_of: Item | None = None  # the item that the last event showed; None = none
+        self.listed: list[Item] = []  # those of the last list of items that came, in its order
         self._at: dict[tuple[int, str], Item] = {}  # by place and type: the last one there
         self._by_id: dict[tuple[str, str], Item] = {}  # by type and id
         self._by_call: dict[tuple[str, str], Item] = {}  # by type and call id
@@ -147,6 +217,7 @@ class Output:
 
     def take(self, name: str, event: dict[str, JSON]) -> Mark:
         """Take in an event of this name and say what it holds."""
+        self.spoken_of = None
         stem, _, verb = name.rpartition(".")
         if stem == "response.output_item":
             return self._take_item(event, is_done=verb == "done")
@@ -154,19 +225,56 @@ class Output:
             return self._take_part(*_PARTS[stem], event)
         if (shape := TEXTS.get(stem)) is not None and verb in ("delta", "done"):
             return self._take_text(shape, event, is_whole=verb == "done")
-        if "_call" in stem:
-            return Mark.TOOL  # the progress of a built-in one, or a form nobody knows yet
+        if "_call" in stem:  # the progress of a built-in one, or a form nobody knows yet
+            self._take_unknown(name, event)
+            return Mark.TOOL
         return Mark.CONTENT if event.get("delta") else Mark.PREFACE
+
+    def find_spoken_of(self, name: str, event: dict[str, JSON]) -> Item | None:
+        """Return the item that an event of no known form speaks of; None = it cannot be told."""
+        place, item_id = as_integer(event.get("output_index")), as_text(event.get("item_id"))
+        call_id, stem = as_text(event.get("call_id")) or "", name.removeprefix("response.")
+        kinds = sorted({item.kind for item in self.items if item.kind}, key=len, reverse=True)
+        # 1. By its name, as in `response.shell_call_command.delta`: the longest kind that fits.
+        for kind in kinds:
+            if stem.startswith(kind) and (found := self._find(place, item_id, kind)) is not None:
+                return found
+        # 2. By its ids, then by its place, where only one item has that.
+        named = [self._by_id.get((kind, item_id or "")) for kind in kinds]
+        called = [self._by_call.get((kind, call_id)) for kind in kinds]
+        placed = [self._at.get((-1 if place is None else place, kind)) for kind in kinds]
+        for candidates in (named, called, placed):
+            known = [item for item in candidates if item is not None]
+            if len(known) == 1:
+                return known[0]
+        return None
+
+    def take_begun(self, output: list[JSON]) -> Mark:
+        """Take in the list of items that an event before the end brings. By the book it is empty;
+        but a client takes what it has for items that are there."""
+        marks: set[Mark] = set()
+        listed: list[Item] = []
+        for place, fields in enumerate(output):
+            if isinstance(fields, dict):
+                event: dict[str, JSON] = {"output_index": place, "item": fields}
+                self.spoken_of = None
+                marks.add(self._take_item(event, is_done=False))
+                listed.append(self.spoken_of or Item(""))
+        self.listed, self.spoken_of = listed, None
+        return next((mark for mark in (Mark.TOOL, Mark.CONTENT) if mark in marks), Mark.PREFACE)
 
     def take_final(self, output: list[JSON]) -> None:
         """Take in the list of items that the last event brings; it may be empty or lack some."""
+        self.spoken_of = None
         whole = [fields for fields in output if isinstance(fields, dict)]
         seen = self._match(whole)
         for at, fields in enumerate(whole):
             if at not in seen:
                 seen[at] = self._start(as_text(fields.get("type")) or "")
             seen[at].take_whole(fields, is_done=True)
+            self._tell(seen[at], fields)
         ordered = [seen[at] for at in range(len(whole))]
+        self.listed = ordered
         found = set(map(id, ordered))
         ordered += [item for item in self.items if id(item) not in found]
         # A position names a call for good: the last event's order counts only if it agrees.
@@ -185,6 +293,8 @@ class Output:
         item.take_whole(fields, is_done=is_done)
         item.is_announced = item.is_announced or not is_done
         self._index(item, place)
+        self._tell(item, fields)
+        self.spoken_of = item
         if is_call(kind):
             return Mark.TOOL
         is_mute = _is_mute(fields.get("content")) and _is_mute(fields.get("summary"))
@@ -200,8 +310,12 @@ class Output:
         if item is None and has_text:
             item = self._start(kinds[0], item_id)
             self._index(item, place)
+        self.spoken_of = item
         if item is not None and part:
-            item.take_part(field, as_integer(event.get(place_key)) or 0, part)
+            index = as_integer(event.get(place_key)) or 0
+            item.take_part(field, index, part)
+            if field == "content" and has_text:
+                self._tell_text(item, index, part.get("text"))
         return Mark.CONTENT if has_text else Mark.PREFACE
 
     def _take_text(self, shape: TextShape, event: dict[str, JSON], *, is_whole: bool) -> Mark:
@@ -215,11 +329,37 @@ class Output:
             self._index(item, place)
         if is_whole and as_text(event.get("name")) and not item.name:
             item.fields["name"] = event["name"]
-        item.take_text(shape, as_integer(event.get(shape.place)) or 0, text, is_whole=is_whole)
+        index = as_integer(event.get(shape.place)) or 0
+        item.take_text(shape, index, text, is_whole=is_whole)
         self._open[shape.kind] = item
+        self.spoken_of = item
+        if shape.part == "output_text":
+            self._tell_text(item, index, text, is_whole=is_whole)
         if is_call(shape.kind):
             return Mark.TOOL
         return Mark.CONTENT if text else Mark.PREFACE
+
+    def _tell(self, item: Item, fields: dict[str, JSON]) -> None:
+        """Tell the texts of a message as an event shows it."""
+        content = fields.get("content")
+        parts: list[JSON] = [{"text": content}] if isinstance(content, str) else as_list(content)
+        for index, part in enumerate(parts if item.kind == "message" else ()):
+            self._tell_text(item, index, as_object(part).get("text"))
+
+    def _tell_text(self, item: Item, index: int, text: JSON, *, is_whole: bool = True) -> None:
+        if isinstance(text, str) and item.kind == "message":
+            untold = item.untold(index, text, is_whole=is_whole)
+            if untold:
+                self.texts.append(untold)
+
+    def _take_unknown(self, name: str, event: dict[str, JSON]) -> None:
+        """Open the call that an event of no known form shows something of, if none did before."""
+        kind = _KIND_SPOKEN_OF.match(name)
+        if kind is None or event.keys() <= SHOWS_NOTHING:
+            return
+        if self.find_spoken_of(name, event) is None:
+            item = self._start(kind[1], as_text(event.get("item_id")))
+            self._index(item, as_integer(event.get("output_index")))
 
     # --- which item -------------------------------------------------------------------------
 
@@ -296,6 +436,7 @@ class Output:
         """Make an item findable. Ids of deltas are not kept: some send a new one with each."""
         if place is not None:
             self._at[place, item.kind] = item
+            item.place = place
         if item.item_id is not None:
             self._by_id[item.kind, item.item_id] = item
         if item.call_id is not None:

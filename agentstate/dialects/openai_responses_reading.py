@@ -23,7 +23,13 @@ from agentstate.dialects.lenient import (
     name_type,
     read_exact,
 )
-from agentstate.dialects.openai_responses_items import NAMED_CALLS, Output, is_call
+from agentstate.dialects.openai_responses_items import (
+    NAMED_CALLS,
+    Output,
+    input_fields,
+    is_call,
+    runs_upstream,
+)
 from agentstate.dialects.tool_deltas import write_arguments
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.chat import Answer, Choice, ToolCall, Usage
@@ -37,15 +43,13 @@ COMPLETED = "completed"
 TOKEN_LIMIT = "max_output_tokens"  # the one reason to be incomplete that makes an answer
 
 # Events that only say how far the response as a whole is.
-_PROGRESS = frozenset(("response.created", "response.queued", "response.in_progress"))
+PROGRESS = frozenset(("response.created", "response.queued", "response.in_progress"))
 # The last event of a stream. `response.done` is a variant that leaves the rest to the status.
-_ENDS = frozenset(("response.completed", "response.incomplete", "response.done"))
+ENDS = frozenset(("response.completed", "response.incomplete", "response.done"))
 _FAILURES = frozenset(("error", "response.error", "response.failed", "response.cancelled"))
 
 # What the neutral form calls a call; a built-in one keeps its type.
 _KINDS = {"function_call": "function", "custom_tool_call": "custom"}
-# Where the input of a call stands in its item.
-_INPUTS = ("arguments", "input", "action", "operation", "actions", "queries", "code")
 
 
 class ResponsesAssembler:
@@ -55,14 +59,14 @@ class ResponsesAssembler:
     next event, for an error of ours.
     """
 
-    __slots__ = ("_fault", "_next_number", "_output", "_reason", "_response")
+    __slots__ = ("_fault", "_reason", "_response", "next_number", "output")
 
     def __init__(self) -> None:
         self._response: dict[str, JSON] = {}  # without its items
-        self._output = Output()
+        self.output = Output()  # which item each event showed
         self._reason: str | None = None  # why it ended; None = it has not
         self._fault: str | None = None
-        self._next_number = 0
+        self.next_number = 0  # of the event that would come next
 
     def feed(self, frame: Frame) -> Mark:
         """Take in one frame and say what it is."""
@@ -76,18 +80,18 @@ class ResponsesAssembler:
         if not isinstance(event, dict):
             return self._fail(event) if frame.event == b"error" else self._mark_idle()
         number = as_integer(event.get("sequence_number"))
-        self._next_number = 1 + (self._next_number if number is None else number)
-        # A few name the event only in the frame's own field.
-        name = as_text(event.get("type")) or frame.event.decode("ascii", "replace")
+        self.next_number = 1 + (self.next_number if number is None else number)
+        name = event_name(event, frame)
         if name in _FAILURES or frame.event == b"error" or openai_errors.is_error(event):
             return self._fail(event)
-        if name in _ENDS:
+        if name in ENDS:
             return self._take_end(name, as_object(event.get("response")))
-        if name in _PROGRESS:
-            self._response |= as_object(event.get("response"))
-            mark = Mark.PREFACE
+        if name in PROGRESS:
+            response = as_object(event.get("response"))
+            self._response |= response
+            mark = self.output.take_begun(as_list(response.get("output")))
         else:
-            mark = self._output.take(name, event)
+            mark = self.output.take(name, event)
         if self._fault is not None:
             return Mark.ERROR
         return mark if self._reason is None else Mark.TAIL
@@ -98,8 +102,8 @@ class ResponsesAssembler:
         fault = self._fault
         if fault is None and self._reason is None:
             fault = "the stream ended before the event that completes the response"
-        places = {id(item): at for at, item in enumerate(self._output.calls)}
-        placed = [(item.whole(), places.get(id(item), 0)) for item in self._output.items]
+        places = {id(item): at for at, item in enumerate(self.output.calls)}
+        placed = [(item.whole(), places.get(id(item), 0)) for item in self.output.items]
         return _build(self._response, placed, self._reason, fault)
 
     def snapshot(self) -> Answer:
@@ -108,16 +112,22 @@ class ResponsesAssembler:
 
     def call_names(self) -> list[tuple[int, int, str]]:
         """Return (0, position, name so far) of every tool call."""
-        return [(0, at, item.name) for at, item in enumerate(self._output.calls)]
+        return [(0, at, item.name) for at, item in enumerate(self.output.calls)]
+
+    def new_text(self) -> list[tuple[int, str]]:
+        """Return (0, piece) of the text that came since this was last asked."""
+        pieces = [(0, piece) for piece in self.output.texts]
+        self.output.texts.clear()
+        return pieces
 
     def error_event(self, error: AgentStateError) -> bytes:
         """Render an error of ours with the number that comes next."""
-        return render_error_event(error, self._next_number)
+        return render_error_event(error, self.next_number)
 
     def response(self) -> dict[str, JSON]:
         """Return the response as a body: the last event's, its items made whole from all events."""
         body = {"object": "response", **self._response}
-        body["output"] = [item.whole() for item in self._output.items]
+        body["output"] = [item.whole() for item in self.output.items]
         status = body.get("status")
         if self._reason is None and status in (None, COMPLETED):
             body["status"] = "in_progress"  # else what is no answer would read as one
@@ -127,7 +137,7 @@ class ResponsesAssembler:
 
     def _take_end(self, name: str, response: dict[str, JSON]) -> Mark:
         self._response |= {key: value for key, value in response.items() if key != "output"}
-        self._output.take_final(as_list(response.get("output")))
+        self.output.take_final(as_list(response.get("output")))
         reason, fault = read_ending(response, name)
         self._fault = self._fault or fault
         if self._fault is not None:
@@ -150,6 +160,11 @@ class ResponsesAssembler:
     def _fail(self, event: JSON) -> Mark:
         self._fault = self._fault or openai_errors.tell_fault(error_of(event) or event)
         return Mark.ERROR
+
+
+def event_name(event: dict[str, JSON], frame: Frame) -> str:
+    """Return an event's name; a few upstreams give it only in the frame's own field."""
+    return as_text(event.get("type")) or frame.event.decode("ascii", "replace")
 
 
 def read_answer(body: bytes) -> Answer:
@@ -219,9 +234,9 @@ def error_of(value: JSON) -> JSON:
         return value
     name, error = as_text(value.get("type")) or "", value.get("error")
     response = as_object(value.get("response"))
-    if name in _FAILURES or name in _ENDS:
+    if name in _FAILURES or name in ENDS:
         error = error or response.get("error")
-        if error or name in _ENDS:
+        if error or name in ENDS:
             return {"error": error} if error else None
         # The error event has no envelope; its type only says that it is one.
         return {key: each for key, each in value.items() if key != "type"}
@@ -283,26 +298,28 @@ def _build_choice(placed: list[tuple[dict[str, JSON], int]], reason: str | None)
     )
 
 
-def _build_call(kind: str, item: dict[str, JSON], position: int) -> ToolCall:
-    name = (as_text(item.get("name")) or "") if kind in NAMED_CALLS else kind
-    call_id = as_text(item.get("call_id")) or as_text(item.get("id"))
-    return ToolCall(position, call_id, name, _arguments(item), _KINDS.get(kind, kind))
-
-
-def _arguments(item: dict[str, JSON]) -> str:
+def read_input(item: dict[str, JSON]) -> str:
     """Return the text of a call's arguments, or its action as JSON; an object wherever it can be
     one, so that a rule can look into it."""
-    for key in _INPUTS:
-        match item.get(key):
-            case None:
-                continue
-            case str(text) if key in ("arguments", "input"):
+    fields = input_fields(item)
+    if len(fields) == 1:
+        match item[fields[0]]:
+            case str(text) if fields[0] in ("arguments", "input"):
                 return text
-            case dict(fields):
-                return write_arguments(fields)
-            case value:
-                return write_arguments({key: value})
-    return ""
+            case dict(one):
+                return write_arguments(one)
+    return write_arguments({key: item[key] for key in fields}) if fields else ""
+
+
+def _build_call(kind: str, item: dict[str, JSON], position: int) -> ToolCall:
+    return ToolCall(
+        position=position,
+        call_id=as_text(item.get("call_id")) or as_text(item.get("id")),
+        name=(as_text(item.get("name")) or "") if kind in NAMED_CALLS else kind,
+        arguments=read_input(item),
+        kind=_KINDS.get(kind, kind),
+        runs_upstream=runs_upstream(item),
+    )
 
 
 def _list_texts(parts: JSON, key: str) -> list[str]:

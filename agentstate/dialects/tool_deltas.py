@@ -18,12 +18,13 @@ from agentstate.ground.errors import BadRequest
 class CallBuilder:
     """One tool call of one choice, as far as it has arrived."""
 
-    __slots__ = ("_pieces", "call_id", "is_legacy", "kind", "name", "position")
+    __slots__ = ("_pieces", "call_id", "index", "is_legacy", "kind", "name", "position")
 
     def __init__(self, position: int, *, is_legacy: bool = False) -> None:
         self.position = position
         self.is_legacy = is_legacy  # came as `function_call`, which has no id
         self.call_id: str | None = None  # None = none was sent so far
+        self.index: int | None = None  # the first one that a piece of it said; None = none did
         self.name = ""
         self.kind = "function"
         self._pieces: list[str] = []
@@ -76,24 +77,27 @@ class ToolDeltas:
 
     def feed(self, delta: dict[str, JSON]) -> CallBuilder:
         """Take in one piece from a stream and return the call it belongs to."""
-        index = as_integer(delta.get("index"))
-        call_id = as_text(delta.get("id"))
-        name = _read_name(delta)
+        index, call_id, name = _read_head(delta)
         call = self._find(index, call_id, name) or self._start()
         call.take(delta, name)
         if index is not None:
             self._by_index[index] = call
+            call.index = index if call.index is None else call.index
         if call_id is not None:
             call.call_id = call.call_id or call_id
             self._by_id[call_id] = call
         self._open = call
         return call
 
+    def find(self, delta: dict[str, JSON]) -> CallBuilder | None:
+        """Return the call that a piece would belong to if it came now; None = it opens one."""
+        return self._find(*_read_head(delta))
+
     def add(self, whole: dict[str, JSON]) -> CallBuilder:
         """Take in a whole call from an answer that was not streamed."""
         call = self._start()
         call.call_id = as_text(whole.get("id"))
-        call.take(whole, _read_name(whole))
+        call.take(whole, read_name(whole))
         return call
 
     def feed_legacy(self, delta: dict[str, JSON]) -> CallBuilder:
@@ -126,10 +130,19 @@ class ToolDeltas:
             is_repeat = name == at.name and (at.call_id is not None or not at.has_arguments)
             return at if is_repeat else None
         # 4. An index alone: the call there. At an unused one, a piece with no name belongs to the
-        #    call that was just opened, whose own index collided.
-        if at is None and not name and self._open is not None and not self._open.has_arguments:
+        #    call that was just opened, if its own index collided or was left out.
+        if at is None and not name and self._waits_elsewhere():
             return self._open
         return at
+
+    def _waits_elsewhere(self) -> bool:
+        """Say whether the call that was just opened may get its arguments at another index."""
+        call = self._open
+        if call is None or call.has_arguments:
+            return False
+        return call.index is None or any(
+            other is not call and other.index == call.index for other in self.calls
+        )
 
     def _start(self) -> CallBuilder:
         call = CallBuilder(len(self.calls))
@@ -145,6 +158,11 @@ def write_arguments(value: JSON) -> str:
         return "nested too deeply"  # no JSON, so that a gate takes them for malformed
 
 
-def _read_name(delta: dict[str, JSON]) -> str:
+def _read_head(delta: dict[str, JSON]) -> tuple[int | None, str | None, str]:
+    return as_integer(delta.get("index")), as_text(delta.get("id")), read_name(delta)
+
+
+def read_name(delta: dict[str, JSON]) -> str:
+    """Return the name, or the part of one, that a piece says; '' = none."""
     names = (as_object(delta.get(form)).get("name") for form in ("function", "custom"))
     return next(filter(None, map(as_text, names)), "")

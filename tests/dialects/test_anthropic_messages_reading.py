@@ -370,19 +370,21 @@ def test_arguments_nested_too_deeply_are_malformed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "read_as"),
+    ("kind", "read_as", "runs_upstream"),
     [
-        ("tool_use", "function"),
-        ("server_tool_use", "server_tool_use"),
-        ("mcp_tool_use", "mcp_tool_use"),
-        ("x_tool_use", "x_tool_use"),
-        ("x_call", "x_call"),
+        ("tool_use", "function", False),
+        ("server_tool_use", "server_tool_use", True),
+        ("mcp_tool_use", "mcp_tool_use", True),
+        ("x_tool_use", "x_tool_use", False),
+        ("x_call", "x_call", False),
     ],
 )
-def test_whoever_runs_a_tool_its_call_is_told(kind: str, read_as: str) -> None:
+def test_whoever_runs_a_tool_its_call_is_told(kind: str, read_as: str, runs_upstream: bool) -> None:
     answer = read_whole(*call_block(0, "{}", type=kind))
 
-    assert calls(answer) == [ToolCall(0, "call_1", "get_weather", "{}", read_as)]
+    assert calls(answer) == [
+        ToolCall(0, "call_1", "get_weather", "{}", read_as, runs_upstream=runs_upstream)
+    ]
 
 
 def test_calls_are_counted_by_themselves() -> None:

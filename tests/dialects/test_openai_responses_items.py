@@ -10,6 +10,7 @@ from agentstate.dialects.base import Mark
 from agentstate.dialects.openai_responses_items import Output, is_call
 from tests.dialects.samples_responses import (
     MCP_APPROVAL,
+    SHELL,
     added,
     call,
     call_events,
@@ -272,6 +273,39 @@ def test_what_is_no_item_is_none(fields: dict[str, Any]) -> None:
 
     assert output.take("response.output_item.added", fields) is Mark.PREFACE
     assert output.items == []
+
+
+def test_an_event_of_an_unknown_form_speaks_of_the_item_it_names() -> None:
+    output = output_of(
+        *text_events(0, "Hi"), added(1, SHELL), added(2, {"type": "shell_call_output", "id": "o_1"})
+    )
+    items = dict(zip(("message", "call", "output"), output.items, strict=True))
+
+    for name, fields, wanted in (
+        ("response.shell_call_command.delta", {}, "call"),
+        ("response.shell_call_command.delta", {"output_index": 1}, "call"),
+        ("response.shell_call_output_content.delta", {}, "output"),
+        ("response.some_news", {"item_id": "msg_1"}, "message"),
+        ("response.some_news", {"output_index": 2}, "output"),
+        ("response.some_news", {"call_id": "call_1"}, "call"),
+        ("response.some_news", {"output_index": 7, "item_id": "x"}, None),
+        ("response.some_news", {}, None),
+    ):
+        found = output.find_spoken_of(name, dict(fields))
+        assert found is (None if wanted is None else items[wanted]), (name, fields)
+
+
+def test_a_list_before_the_end_opens_items() -> None:
+    output = Output()
+
+    assert output.take_begun([message(), "x", {}, call(1, arguments=A)]) is Mark.TOOL
+    assert [item.kind for item in output.listed] == ["message", "", "function_call"]
+    assert output.take_begun([message(part("Hi"))]) is Mark.CONTENT
+    assert output.take_begun([]) is Mark.PREFACE
+    assert output.listed == []
+    # What comes of them later is theirs.
+    output.take("response.output_item.done", done(3, call(1, arguments=A))[1])
+    assert [item.kind for item in output.items] == ["message", "function_call"]
 
 
 # --- the last event -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentstate.dialects.base import Mark, NumbersEvents
+from agentstate.dialects.openai_responses_items import RUNS_UPSTREAM
 from agentstate.dialects.openai_responses_reading import ResponsesAssembler, read_answer, read_usage
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer, ToolCall, Usage
@@ -267,7 +268,7 @@ def test_the_events_that_open_a_stream_are_its_preface() -> None:
 def test_every_kind_of_call_is_a_tool_call(
     item: dict[str, Any], kind: str, name: str, arguments: str, call_id: str | None
 ) -> None:
-    wanted = ToolCall(0, call_id, name, arguments, kind)
+    wanted = ToolCall(0, call_id, name, arguments, kind, runs_upstream=kind in RUNS_UPSTREAM)
 
     whole = read_answer(body(message(part("Hi")), item))
     streamed = read(*stream(*text_events(0, "Hi"), added(1, item), done(1, item), end()))
@@ -329,6 +330,65 @@ def test_call_names_grow_with_the_stream() -> None:
         ["get_weather", "shell_call", "get_weather"],
     ]
     assert [at for _, at, _ in assembler.call_names()] == [0, 1, 2]
+
+
+def texts_of(*happened: Event) -> list[str]:
+    """Return the new text after each event."""
+    assembler = ResponsesAssembler()
+    told = []
+    for frame in frames_of(*stream(*happened))[2:]:
+        assembler.feed(frame)
+        told.append("".join(piece for _, piece in assembler.new_text()))
+    return told
+
+
+def test_new_text_is_told_once() -> None:
+    assert texts_of(*text_events(0, "H", "i"), end(message(part("Hi")))) == [
+        "", "", "H", "i", "", "", "", "",
+    ]  # fmt: skip
+
+
+def test_a_text_that_is_shown_whole_alone_is_told_then() -> None:
+    whole = message(part("Hi "), part("there"))
+
+    assert texts_of(end(whole)) == ["Hi there"]
+    assert texts_of(added(0, message()), done(0, whole), end(whole)) == ["", "Hi there", ""]
+    assert texts_of(done(0, message(content="Hi"))) == ["Hi"]
+    shown = ("response.content_part.done", {"output_index": 0, "part": part("Hi")})
+    assert texts_of(added(0, message()), shown, end(message(part("Hi")))) == ["", "Hi", ""]
+
+
+def test_the_rest_of_a_text_is_told_where_pieces_are_missing() -> None:
+    at = {"output_index": 0, "content_index": 0}
+    assert texts_of(
+        added(0, message()),
+        ("response.output_text.delta", {**at, "delta": "Hi"}),
+        ("response.output_text.done", {**at, "text": "Hi there"}),
+    ) == ["", "Hi", " there"]
+    assert texts_of(
+        added(0, message()),
+        ("response.output_text.delta", {**at, "delta": "Hi"}),
+        ("response.output_text.done", {**at, "text": ""}),
+        done(0, message(part("Hi"))),
+    ) == ["", "Hi", "", ""]
+
+
+def test_a_text_that_turns_out_to_be_another_is_told_again() -> None:
+    """Nothing of it may stay unseen by a gate that looks for calls in texts."""
+    begun = text_events(0, "Hj", item=message(part("Hi")))[:3]
+
+    assert texts_of(*begun, end(message(part("Hi")))) == ["", "", "Hj", "Hi"]
+
+
+def test_only_what_a_message_says_is_new_text() -> None:
+    assert texts_of(
+        added(0, reasoning()),
+        ("response.reasoning_summary_text.delta", {"output_index": 0, "delta": "Hm."}),
+        done(0, reasoning("Hm.")),
+        ("response.refusal.delta", {"output_index": 1, "delta": "No."}),
+        done(1, message({"type": "refusal", "refusal": "No."})),
+        *call_events(2, call(), "{}"),
+    ) == [""] * 9  # fmt: skip
 
 
 # --- bodies ---------------------------------------------------------------------------------------

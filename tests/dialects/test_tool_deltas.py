@@ -144,6 +144,15 @@ STREAMS: dict[str, tuple[list[dict[str, Any]], list[tuple[str | None, str, str]]
          index=1, name="g")],
         [("c1", "f", "{}"), (None, "g", "{}")],
     ),
+    "no id, the name last, after a call that got no arguments": (
+        [piece("", index=0, id="c1", name="f"), piece("{", index=1), piece("}",
+         index=1, name="g")],
+        [("c1", "f", ""), (None, "g", "{}")],
+    ),
+    "the index only with the arguments": (
+        [piece("", id="c1", name="f"), piece("{}", index=0)],
+        [("c1", "f", "{}")],
+    ),
     "no index, no id, the name last": (
         [piece("{"), piece("}", name="f")],
         [(None, "f", "{}")],
@@ -197,6 +206,26 @@ def test_no_piece_of_arguments_is_lost(deltas: list[dict[str, Any]]) -> None:
     kept = "".join(arguments for _, _, arguments in assemble(*deltas))
 
     assert sorted(kept) == sorted(sent)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_where_a_piece_would_go_is_known_before_it_does(name: str) -> None:
+    calls = ToolDeltas()
+    for delta in STREAMS[name][0]:
+        opened = len(calls.calls)
+        found = calls.find(delta)
+        assert len(calls.calls) == opened
+        call = calls.feed(delta)
+        assert found is (call if call.position < opened else None)
+
+
+def test_a_call_has_the_first_index_that_was_said() -> None:
+    calls = ToolDeltas()
+    for delta in (piece("", id="c1", name="f"), piece("{", index=3, id="c1"),
+                  piece("}", index=4, id="c1")):  # fmt: skip
+        calls.feed(delta)
+
+    assert [call.index for call in calls.calls] == [3]
 
 
 def test_a_custom_tool_is_told_by_its_form_or_its_type() -> None:
