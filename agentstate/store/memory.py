@@ -6,13 +6,11 @@ reading, so that comparing the two finds a drift in either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from agentstate.ground.canonical import JSON
-from agentstate.ground.chat import Usage
-from agentstate.ground.errors import NotFound, StoreError
+from agentstate.ground.clock import now_ms
+from agentstate.ground.errors import NotFound
 from agentstate.ground.records import (
     Attempt,
     Candidate,
@@ -28,83 +26,29 @@ from agentstate.ground.records import (
     SessionRow,
     StepPage,
     StepRow,
-    StepState,
     Tail,
 )
 from agentstate.store.base import (
     Key,
-    check_limit,
     check_session,
     clamp,
     clamp_usage,
-    make_cursor,
-    read_cursor,
     readable,
     rebuild_body,
 )
-
-_Row = TypeVar("_Row")
-
-
-@dataclass(slots=True)
-class _Answer:
-    answer_id: int
-    checkpoint: Checkpoint
-    recorded: RecordedAnswer
-    usage: Usage | None
-    usage_estimated: bool
-    cost_microusd: int | None
-    is_taken_back: bool = False
+from agentstate.store.memory_gate import MemoryGate
+from agentstate.store.memory_rows import (
+    KeptAnswer,
+    KeptSession,
+    KeptStep,
+    cut_page,
+    maybe_readable,
+    readable_attempt,
+)
 
 
-@dataclass(slots=True)
-class _Step:
-    step_id: int
-    session: _Session
-    index: int
-    step_number: int
-    claim: Claim  # the last one
-    state: StepState = "in_flight"
-    is_claim_answered: bool = False  # the last answer came from the last claim
-    answers: list[_Answer] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
-    replays: int = 0
-    replayed_ms: int | None = None
-    saved_microusd: int = 0
-
-    def standing(self) -> _Answer | None:
-        """The answer that replays."""
-        return next((one for one in reversed(self.answers) if not one.is_taken_back), None)
-
-    def shown(self) -> _Answer | None:
-        """The answer to look at: the standing one, else what was taken back."""
-        return self.standing() or (self.answers[-1] if self.answers else None)
-
-
-@dataclass(slots=True)
-class _Session:
-    session_id: int
-    name: str
-    created_ms: int
-    updated_ms: int
-    steps: list[_Step] = field(default_factory=list)
-    served: dict[str, dict[int, Served]] = field(default_factory=dict)  # by run id, step id
-    aliases: dict[bytes, set[int]] = field(default_factory=dict)  # fingerprint → step ids
-    replays: int = 0
-    saved_microusd: int = 0
-
-    def touch(self, at_ms: int) -> None:
-        self.updated_ms = max(self.updated_ms, at_ms)
-
-
-class MemoryStore:
+class MemoryStore(MemoryGate):
     """A `Store` without a file. Closed and opened again it still has its sessions."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[str, _Session] = {}
-        self._steps: dict[int, _Step] = {}
-        self._answers_count = 0
-        self._is_open = False
 
     # --- life -------------------------------------------------------------------------------
 
@@ -161,30 +105,23 @@ class MemoryStore:
         else:
             step = self._new_step(claim)
         step.session.touch(claim.created_ms)
+        step.session.has_failed = False
         if claim.run_id is not None:
             served = Served(step.step_id, claim.call_id, claim.created_ms, is_delivered=False)
             step.session.served.setdefault(claim.run_id, {})[step.step_id] = served
         return Claimed(step.step_id, step.index, step.step_number)
 
-    async def record_answer(self, checkpoint: Checkpoint) -> None:
+    async def record_answer(self, checkpoint: Checkpoint) -> int:
         """See `Store.record_answer`."""
         self._check_open()
         step = self._step(checkpoint.step_id)
-        self._answers_count += 1
-        cost = checkpoint.cost_microusd
-        answer = _Answer(
-            answer_id=self._answers_count,
-            checkpoint=checkpoint,
-            recorded=checkpoint.answer,
-            usage=clamp_usage(checkpoint.usage),
-            usage_estimated=checkpoint.usage_estimated,
-            cost_microusd=None if cost is None else clamp(cost),
-        )
+        answer = self._add_answer(step, checkpoint)
         step.answers.append(answer)
-        step.attempts += map(_readable_attempt, checkpoint.attempts)
         step.state = "complete"
         step.is_claim_answered = True
-        step.session.touch(checkpoint.answered_ms)
+        if checkpoint.approval_id is not None:
+            self._bind(checkpoint.approval_id, answer.answer_id)
+        return answer.answer_id
 
     async def append_tail(self, tail: Tail) -> None:
         """See `Store.append_tail`."""
@@ -210,7 +147,7 @@ class MemoryStore:
         """See `Store.record_failure`."""
         self._check_open()
         step = self._step(step_id)
-        step.attempts += map(_readable_attempt, attempts)
+        step.attempts += map(readable_attempt, attempts)
         if step.is_claim_answered:
             step.answers[-1].is_taken_back = True
             step.is_claim_answered = False
@@ -274,7 +211,7 @@ class MemoryStore:
                 Emitter(step.step_id, len(step.claim.request.chain), step.replayed_ms)
                 for step in steps
                 if step.state == "complete" and (answer := step.standing()) is not None
-                if any(call.call_id == call_id for _, call in answer.checkpoint.tool_calls)
+                if call_id in _call_ids(step, answer)
             )
             for call_id in call_ids
         }
@@ -307,10 +244,16 @@ class MemoryStore:
         ]
         return tuple(_candidate(step) for step in fit[::-1][:limit])
 
-    def _session(self, session: str) -> _Session:
-        if session not in self._sessions:
-            raise NotFound(f"There is no session {session!r}.")
-        return self._sessions[session]
+    async def find_response(self, session: str, response_id: str) -> Candidate | None:
+        """See `Store.find_response`."""
+        self._check_open()
+        found = self._sessions.get(session)
+        for step in reversed(found.steps if found else ()):
+            answer = step.standing()
+            wanted = readable(response_id)
+            if answer and maybe_readable(answer.checkpoint.response_id) == wanted:
+                return _candidate(step)
+        return None
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -321,9 +264,9 @@ class MemoryStore:
             ((session.updated_ms, session.session_id), _session_row(session))
             for session in self._sessions.values()
             if (query.search is None or _folded(query.search) in _folded(session.name))
-            and query.status in (None, "RUNNING")
+            and query.status in (None, session.status(now_ms()))
         ]
-        page, cursor = _cut(rows, query, cursor_size=2)
+        page, cursor = cut_page(rows, query, cursor_size=2)
         return SessionPage(page, cursor)
 
     async def read_session(self, session: str) -> SessionRow | None:
@@ -341,7 +284,7 @@ class MemoryStore:
             for step in (session.steps if session else [])
             if query.state in (None, step.state)
         ]
-        page, cursor = _cut(rows, query, cursor_size=1)
+        page, cursor = cut_page(rows, query, cursor_size=1)
         return StepPage(page, cursor)
 
     async def read_step(self, step_id: int) -> StepRow | None:
@@ -392,44 +335,28 @@ class MemoryStore:
 
     # --- private ----------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise StoreError("The record is closed.")
-
-    def _step(self, step_id: int) -> _Step:
-        if step_id not in self._steps:
-            raise NotFound(f"There is no step with the id {step_id}.")
-        return self._steps[step_id]
-
-    def _new_step(self, claim: Claim) -> _Step:
+    def _new_step(self, claim: Claim) -> KeptStep:
         session = self._sessions.get(claim.session)
         if session is None:
             session_id = len(self._sessions) + 1
-            session = _Session(session_id, claim.session, claim.created_ms, claim.created_ms)
+            session = KeptSession(session_id, claim.session, claim.created_ms, claim.created_ms)
             self._sessions[claim.session] = session
         number = claim.step_number
         if number is None:
             number = 1 + max((step.step_number for step in session.steps), default=-1)
-        step = _Step(len(self._steps) + 1, session, len(session.steps), number, claim)
+        step = KeptStep(len(self._steps) + 1, session, len(session.steps), number, claim)
         session.steps.append(step)
         self._steps[step.step_id] = step
         return step
 
 
-def _cut(
-    rows: Sequence[tuple[tuple[int, ...], _Row]], query: Query, *, cursor_size: int
-) -> tuple[tuple[_Row, ...], str | None]:
-    """Sort rows by their place and cut out one page of them."""
-    limit = check_limit(query)
-    after = read_cursor(query.after, cursor_size)
-    rows = sorted(rows, key=lambda row: row[0], reverse=query.newest_first)
-    if after is not None:
-        rows = [row for row in rows if (row[0] < after if query.newest_first else row[0] > after)]
-    cursor = make_cursor(*rows[limit - 1][0]) if len(rows) > limit else None
-    return tuple(row for _, row in rows[:limit]), cursor
+def _call_ids(step: KeptStep, answer: KeptAnswer) -> set[str | None]:
+    """Return the ids of the tool calls of an answer and of the rounds after it."""
+    seen = [answer, *(one for (root, _), one in step.rounds.items() if root == answer.answer_id)]
+    return {call.call_id for one in seen for _, call in one.checkpoint.tool_calls}
 
 
-def _candidate(step: _Step) -> Candidate:
+def _candidate(step: KeptStep) -> Candidate:
     claim, answer = step.claim, step.standing()
     return Candidate(
         step_id=step.step_id,
@@ -453,7 +380,7 @@ def _candidate(step: _Step) -> Candidate:
     )
 
 
-def _step_row(step: _Step) -> StepRow:
+def _step_row(step: KeptStep) -> StepRow:
     claim, answer = step.claim, step.shown()
     checkpoint = answer.checkpoint if answer else None
     last = step.attempts[-1] if step.attempts else None
@@ -470,8 +397,8 @@ def _step_row(step: _Step) -> StepRow:
         provider=readable(checkpoint.provider) if checkpoint else None,
         streams=claim.streams,
         run_id=claim.run_id,
-        response_id=_maybe_readable(checkpoint.response_id) if checkpoint else None,
-        finish_reason=_maybe_readable(checkpoint.finish_reason) if checkpoint else None,
+        response_id=maybe_readable(checkpoint.response_id) if checkpoint else None,
+        finish_reason=maybe_readable(checkpoint.finish_reason) if checkpoint else None,
         prompt=readable(claim.prompt),
         miss=claim.miss,
         text=readable(checkpoint.text) if checkpoint else "",
@@ -488,18 +415,22 @@ def _step_row(step: _Step) -> StepRow:
         error_code=last.error_code if last else None,
         error=last.error if last else None,
         is_mock=claim.is_mock,
+        answer_id=answer.answer_id if answer else None,
     )
 
 
-def _session_row(session: _Session) -> SessionRow:
+def _session_row(session: KeptSession) -> SessionRow:
     counted = [
-        answer for step in session.steps for answer in step.answers if not answer.is_taken_back
+        answer
+        for step in session.steps
+        for answer in (*step.answers, *step.rounds.values())
+        if not answer.is_taken_back
     ]
     usages = [answer.usage for answer in counted if answer.usage is not None]
     costs = [answer.cost_microusd for answer in counted if answer.cost_microusd is not None]
     return SessionRow(
         session=session.name,
-        status="RUNNING",
+        status=session.status(now_ms()),
         created_ms=session.created_ms,
         updated_ms=session.updated_ms,
         steps=len(session.steps),
@@ -511,20 +442,6 @@ def _session_row(session: _Session) -> SessionRow:
         replays=session.replays,
         saved_microusd=session.saved_microusd,
     )
-
-
-def _readable_attempt(attempt: Attempt) -> Attempt:
-    return replace(
-        attempt,
-        provider=readable(attempt.provider),
-        model=readable(attempt.model),
-        error=_maybe_readable(attempt.error),
-        dropped=tuple(map(readable, attempt.dropped)),
-    )
-
-
-def _maybe_readable(text: str | None) -> str | None:
-    return None if text is None else readable(text)
 
 
 def _folded(text: str) -> str:

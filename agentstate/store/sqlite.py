@@ -1,8 +1,8 @@
 """The embedded record: one SQLite file, one writer thread, readers that cannot write.
 
 What this module does is say where each method runs: writes in the writer's thread, small indexed
-reads on the event loop (tens of microseconds, so less than handing them over), all other reads in
-a thread of two. SQL is in `sqlite_record.py` and `sqlite_read.py`. Why it is built so: DESIGN.md.
+reads on the event loop, all other reads in a thread of two. What the gate needs is beside it, in
+`sqlite_gate.py`; SQL is in `sqlite_record.py` and `sqlite_read.py`. Why it is so: DESIGN.md.
 
 Replays are noted in memory and written behind. Their sums are written before anything that shows
 them is read; what the replay ladder reads is completed from memory.
@@ -13,14 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import sqlite3
-import zlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from agentstate.ground.canonical import JSON
 from agentstate.ground.clock import now_ms
@@ -45,9 +41,9 @@ from agentstate.ground.records import (
 from agentstate.store import sqlite_read as read
 from agentstate.store import sqlite_runs as runs
 from agentstate.store.base import Key, clamp
-from agentstate.store.sqlite_file import open_reader, store_error
+from agentstate.store.sqlite_gate import SqliteGate
 from agentstate.store.sqlite_keys import KeyIndex
-from agentstate.store.sqlite_pack import answer_raw, pack
+from agentstate.store.sqlite_readers import Readers
 from agentstate.store.sqlite_record import NoteSum
 from agentstate.store.sqlite_request import HeavyParts, read_request
 from agentstate.store.sqlite_writer import GroupWriter
@@ -55,33 +51,22 @@ from agentstate.store.sqlite_writer import GroupWriter
 log = logging.getLogger("agentstate.store")
 
 FREE_BYTES_MIN = 256 * 1024  # what a large step and its commit take
-READER_THREADS = 2  # listings are short; more would only compete with the calls for the processor
 CANDIDATES_ON_LOOP_MAX = 64  # rows; far more than a key has, unless a run repeats itself
-# Unpacking this much takes about 0.1 ms, and more is better done by a thread.
-ANSWER_BYTES_ON_LOOP_MAX = 64 * 1024
-# Packing this much takes about 1 ms, in which nobody else's answer would be committed.
-ANSWER_BYTES_BY_WRITER_MAX = 32 * 1024
 NOTES_DELAY_S = 0.2  # how far behind replays are written
 NOTES_MAX = 1000  # steps with something noted before it is written at once
 NOTES_KEPT_MAX = 100_000  # steps noted while the disk takes no writes; further ones go uncounted
 CLOSE_PATIENCE_S = 10.0  # folding a full log takes a tenth of it on a slow disk
 
-T = TypeVar("T")
 
-
-class SqliteStore:
+class SqliteStore(SqliteGate):
     """A `Store` in one SQLite file. Belongs to the event loop that opened it."""
 
     def __init__(self, path: str | Path, *, durability: Literal["full", "normal"] = "full") -> None:
         # Two names of one file must not make two locks.
         self._path = Path(path).resolve()
-        self._writer = GroupWriter(self._path, syncs_answers=durability == "full")
-        self._reader: sqlite3.Connection | None = None  # the event loop's own; None = closed
-        self._idle_readers: list[sqlite3.Connection] = []  # the threads'
-        self._threads: ThreadPoolExecutor
-        self._reading: set[asyncio.Future[Any]] = set()
+        writer = GroupWriter(self._path, syncs_answers=durability == "full")
+        super().__init__(writer, Readers(self._path), KeyIndex())
         self._notes = _Notes(self._writer)
-        self._keys = KeyIndex()
         # (session, run, step) that are delivered and whose note is on its way to the disk.
         self._delivering: set[tuple[str, str, int]] = set()
 
@@ -91,28 +76,19 @@ class SqliteStore:
         """See `Store.open`."""
         interrupted_count = await self._writer.open()
         try:
-            self._reader = open_reader(self._path)
+            self._readers.open()
         except StoreError:
             await self._writer.close(CLOSE_PATIENCE_S)
             raise
-        self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="store-read")
         return interrupted_count
 
     async def close(self) -> None:
         """See `Store.close`."""
-        if self._reader is None:
+        if not self._readers.is_open:
             return
         await self._notes.write()
         self._notes.stop()
-        self._reader.close()
-        self._reader = None
-        if self._reading:
-            # A reader that goes on would keep the log from being folded away; nothing else.
-            await asyncio.wait(self._reading, timeout=CLOSE_PATIENCE_S)
-        self._threads.shutdown(wait=False)
-        for connection in self._idle_readers:
-            connection.close()
-        self._idle_readers.clear()
+        await self._readers.close(CLOSE_PATIENCE_S)
         await self._writer.close(CLOSE_PATIENCE_S)
 
     async def check(self) -> None:
@@ -129,26 +105,23 @@ class SqliteStore:
 
     async def find_candidates(self, session: str, key: Key, value: bytes) -> tuple[Candidate, ...]:
         """See `Store.find_candidates`."""
-        if not self._here(lambda reader: self._keys.may_have(reader, session, key, value)):
+        if not self._readers.here(lambda reader: self._keys.may_have(reader, session, key, value)):
             return ()
         limit, noted = CANDIDATES_ON_LOOP_MAX + 1, self._notes.latest_ms
-        found = self._here(
+        found = self._readers.here(
             lambda reader: read.find_candidates(reader, session, key, value, noted, limit)
         )
         if len(found) == limit:
-            found = await self._aside(
+            found = await self._readers.aside(
                 lambda reader: read.find_candidates(reader, session, key, value, noted)
             )
         return found
 
     async def read_answer(self, step_id: int) -> RecordedAnswer | None:
         """See `Store.read_answer`."""
-        try:
-            return self._here(
-                lambda reader: read.read_answer(reader, step_id, ANSWER_BYTES_ON_LOOP_MAX)
-            )
-        except read.AnswerTooLarge:
-            return await self._aside(lambda reader: read.read_answer(reader, step_id))
+        return await self._readers.here_if_small(
+            lambda reader, bytes_max: read.read_answer(reader, step_id, bytes_max)
+        )
 
     async def claim_step(self, claim: Claim) -> Claimed:
         """See `Store.claim_step`."""
@@ -159,23 +132,17 @@ class SqliteStore:
     async def _claim_step(self, claim: Claim) -> Claimed:
         outcome = await self._writer.write(lambda recorder: recorder.claim_step(claim))
         if isinstance(outcome, HeavyParts):
-            packed = await self._in_thread(outcome.pack)
+            packed = await self._readers.in_thread(outcome.pack)
             outcome = await self._writer.write(lambda recorder: recorder.claim_step(claim, packed))
         assert isinstance(outcome, Claimed), "a claim that is packed is written"
         return outcome
 
-    async def record_answer(self, checkpoint: Checkpoint) -> None:
+    async def record_answer(self, checkpoint: Checkpoint) -> int:
         """See `Store.record_answer`."""
-        answer = checkpoint.answer
-        if len(answer.content) <= ANSWER_BYTES_BY_WRITER_MAX:
-            await self._writer.write(
-                lambda recorder: recorder.record_answer(checkpoint), is_durable=True
-            )
-        else:
-            packed = await self._in_thread(lambda: pack(answer_raw(answer)))
-            await self._writer.write(
-                lambda recorder: recorder.record_answer(checkpoint, packed), is_durable=True
-            )
+        packed = await self._pack_answer(checkpoint.answer)
+        return await self._writer.write(
+            lambda recorder: recorder.record_answer(checkpoint, packed), is_durable=True
+        )
 
     async def append_tail(self, tail: Tail) -> None:
         """See `Store.append_tail`."""
@@ -191,14 +158,14 @@ class SqliteStore:
 
     def note_replay(self, note: ReplayNote) -> None:
         """See `Store.note_replay`."""
-        if self._reader is None:
+        if not self._readers.is_open:
             self._notes.lost_count += 1
         else:
             self._notes.add(note)
 
     async def keep_replays(self) -> None:
         """See `Store.keep_replays`."""
-        if self._reader is None:
+        if not self._readers.is_open:
             raise StoreError(f"The record {self._path} is closed.")
         await self._notes.write()
 
@@ -209,7 +176,7 @@ class SqliteStore:
 
     def note_delivered(self, session: str, run_id: str, step_id: int) -> None:
         """See `Store.note_delivered`."""
-        if self._reader is None:
+        if not self._readers.is_open:
             return
         key = (session, run_id, step_id)
         self._delivering.add(key)
@@ -222,7 +189,9 @@ class SqliteStore:
         self, session: str, run_id: str, step_ids: tuple[int, ...]
     ) -> tuple[Served, ...]:
         """See `Store.list_served`."""
-        found = self._here(lambda reader: runs.list_served(reader, session, run_id, step_ids))
+        found = self._readers.here(
+            lambda reader: runs.list_served(reader, session, run_id, step_ids)
+        )
         return tuple(
             replace(one, is_delivered=True)
             if (session, run_id, one.step_id) in self._delivering
@@ -243,21 +212,30 @@ class SqliteStore:
     ) -> dict[str, tuple[Emitter, ...]]:
         """See `Store.find_emitters`."""
         noted = dict(self._notes.latest_ms)
-        return await self._aside(
+        return await self._readers.aside(
             lambda reader: runs.find_emitters(reader, session, call_ids, noted)
         )
 
     async def count_steps_at(self, session: str, step_number: int) -> int:
         """See `Store.count_steps_at`."""
-        return await self._aside(lambda reader: runs.count_steps_at(reader, session, step_number))
+        return await self._readers.aside(
+            lambda reader: runs.count_steps_at(reader, session, step_number)
+        )
 
     async def find_alike(
         self, session: str, depth: int, step_number: int | None, limit: int
     ) -> tuple[Candidate, ...]:
         """See `Store.find_alike`."""
         noted = dict(self._notes.latest_ms)
-        return await self._aside(
+        return await self._readers.aside(
             lambda reader: runs.find_alike(reader, session, depth, step_number, noted, limit)
+        )
+
+    async def find_response(self, session: str, response_id: str) -> Candidate | None:
+        """See `Store.find_response`."""
+        noted = dict(self._notes.latest_ms)
+        return await self._readers.aside(
+            lambda reader: runs.find_response(reader, session, response_id, noted)
         )
 
     def _delivered(self, key: tuple[str, str, int], done: asyncio.Future[None]) -> None:
@@ -271,82 +249,41 @@ class SqliteStore:
     async def list_sessions(self, query: Query) -> SessionPage:
         """See `Store.list_sessions`."""
         await self._notes.write()
-        return await self._aside(lambda reader: read.list_sessions(reader, query))
+        return await self._readers.aside(lambda reader: read.list_sessions(reader, query, now_ms()))
 
     async def read_session(self, session: str) -> SessionRow | None:
         """See `Store.read_session`."""
         await self._notes.write()
-        return self._here(lambda reader: read.read_session(reader, session))
+        return self._readers.here(lambda reader: read.read_session(reader, session, now_ms()))
 
     async def list_steps(self, query: Query) -> StepPage:
         """See `Store.list_steps`."""
         await self._notes.write()
-        return await self._aside(lambda reader: read.list_steps(reader, query))
+        return await self._readers.aside(lambda reader: read.list_steps(reader, query))
 
     async def read_step(self, step_id: int) -> StepRow | None:
         """See `Store.read_step`."""
         await self._notes.write()
-        return self._here(lambda reader: read.read_step(reader, step_id))
+        return self._readers.here(lambda reader: read.read_step(reader, step_id))
 
     async def find_step(self, session: str, index: int) -> StepRow | None:
         """See `Store.find_step`."""
         await self._notes.write()
-        return self._here(lambda reader: read.find_step(reader, session, index))
+        return self._readers.here(lambda reader: read.find_step(reader, session, index))
 
     async def read_request(self, step_id: int) -> JSON:
         """See `Store.read_request`."""
-        return await self._aside(lambda reader: read_request(reader, step_id))
+        return await self._readers.aside(lambda reader: read_request(reader, step_id))
 
     async def list_attempts(self, step_id: int) -> tuple[Attempt, ...]:
         """See `Store.list_attempts`."""
-        return await self._aside(lambda reader: read.list_attempts(reader, step_id))
+        return await self._readers.aside(lambda reader: read.list_attempts(reader, step_id))
 
     async def read_totals(self) -> dict[str, int]:
         """See `Store.read_totals`."""
         await self._notes.write()
-        totals = await self._aside(read.read_totals)
+        totals = await self._readers.aside(read.read_totals)
         return totals | {"bytes_on_disk": bytes_on_disk(self._path)}
-
-    # --- where reads run --------------------------------------------------------------------
-
-    def _here(self, method: Callable[[sqlite3.Connection], T]) -> T:
-        """Read on the event loop."""
-        if self._reader is None:
-            raise StoreError(f"The record {self._path} is closed.")
-        return self._translating(method, self._reader)
-
-    async def _aside(self, method: Callable[[sqlite3.Connection], T]) -> T:
-        """Read in a thread."""
-        return await self._in_thread(lambda: self._read(method))
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._reader is None:
-            raise StoreError(f"The record {self._path} is closed.")
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        self._reading.add(future)
-        future.add_done_callback(self._reading.discard)
-        return await future
-
-    def _read(self, method: Callable[[sqlite3.Connection], T]) -> T:
-        """Run in a thread; there are never more connections than threads."""
-        connection = self._idle_readers.pop() if self._idle_readers else open_reader(self._path)
-        try:
-            return self._translating(method, connection)
-        finally:
-            self._idle_readers.append(connection)
-
-    def _translating(
-        self, method: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection
-    ) -> T:
-        try:
-            return method(connection)
-        except zlib.error as error:
-            raise StoreError(f"{self._path}: it is damaged. Restore a backup.") from error
-        except sqlite3.Error as error:
-            meant = store_error(error, self._path)
-            if meant is error:
-                raise
-            raise meant from error
 
 
 class _Notes:

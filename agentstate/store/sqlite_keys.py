@@ -1,11 +1,12 @@
 """Which keys a session may have, in memory: a call that is new asks the file nothing.
 
-Most calls are new, and each looks for itself under five keys. A reader of SQLite takes and gives
-back locks for every look, which costs several times what the look itself does. This process is the
-only writer, so it can know. What is kept may be too much (a claim that failed), never too little:
-"may be there" asks the file, "is not there" is certain.
+Most calls are new. Each looks for itself under five keys, and then whether its model is to be told
+of calls that were refused. A reader of SQLite takes and gives back locks for every look, which
+costs several times what the look itself does. This process is the only writer, so it can know. What
+is kept may be too much (a claim that failed), never too little: "may be there" asks the file, "is
+not there" is certain.
 
-Bounded: sessions are forgotten by last use, and one with too many steps is not kept at all.
+Bounded: sessions are forgotten by last use, and of one with too many steps no keys are kept.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from agentstate.ground.records import Identity
 from agentstate.store.base import Key
@@ -30,12 +32,22 @@ _KINDS: dict[Key, bytes] = {
     "alias": b"\x05",
 }
 
+FIND_SESSION = """
+    select session.steps, exists (
+      select 1
+      from approval
+      where approval.session_id = session.id and approval.is_approved = 0
+        and approval.follows = 'continue'
+    )
+    from session
+    where session.name = ?
+    """
+
 LIST_KEYS = """
     select step.raw, step.exact, step.pinned, step.masked
     from session
     join step on step.session_id = session.id
     where session.name = ?
-    limit ?
     """
 
 LIST_ALIASES = """
@@ -47,51 +59,75 @@ LIST_ALIASES = """
     """
 
 
+@dataclass(slots=True)
+class _Session:
+    """What is known of one session."""
+
+    keys: set[int] | None  # None = too many: ask the file
+    has_refusals: bool  # or may have
+
+    def weight(self) -> int:
+        """Return what it counts for towards `KEYS_MAX`."""
+        return 1 + len(self.keys or ())
+
+
 class KeyIndex:
     """The keys of sessions used lately. Belongs to one thread."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[str, set[int]] = OrderedDict()
-        self._count = 0
-        self._writing: dict[str, int] = {}  # sessions with keys on their way to the file
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._count = 0  # sum of their weights
+        self._writing: dict[str, int] = {}  # sessions with something on its way to the file
+
+    def hold(self, session: str) -> None:
+        """Say that something is about to be written that `add` or `add_refusal` are told of.
+
+        A session that is not kept must not be loaded before `let_go`: the file lacks it still.
+        """
+        self._writing[session] = self._writing.get(session, 0) + 1
+
+    def let_go(self, session: str) -> None:
+        """Say that it is written, or never will be."""
+        self._writing[session] -= 1
+        if not self._writing[session]:
+            del self._writing[session]
 
     @contextmanager
     def writing(self, session: str) -> Iterator[None]:
-        """Hold while keys of a session are written that `add` was told of.
-
-        A session that is not kept must not be loaded meanwhile: the file lacks them still.
-        """
-        self._writing[session] = self._writing.get(session, 0) + 1
+        """Hold a session, and let it go."""
+        self.hold(session)
         try:
             yield
         finally:
-            self._writing[session] -= 1
-            if not self._writing[session]:
-                del self._writing[session]
+            self.let_go(session)
 
     def may_have(
         self, connection: sqlite3.Connection, session: str, key: Key, value: bytes
     ) -> bool:
         """Say whether a step of `session` may have this key; False is certain."""
         known = self._sessions.get(session)
-        if known is None:
-            known = self._load(connection, session)
-            if known is None:
-                return True
-        else:
+        if known is not None:
             self._sessions.move_to_end(session)
-        return _entry(key, value) in known
+        else:
+            known = self._load(connection, session)
+        return known is None or known.keys is None or _entry(key, value) in known.keys
+
+    def may_have_refusals(self, connection: sqlite3.Connection, session: str) -> bool:
+        """Say whether `session` may have calls whose refusal its model was told of."""
+        known = self._sessions.get(session) or self._load(connection, session)
+        return known is None or known.has_refusals
 
     def add(self, session: str, key: Key, values: Iterable[bytes]) -> None:
         """Take in keys that are about to be written, before anyone can look for them."""
         known = self._sessions.get(session)
-        if known is None:
-            return  # not kept: the file is asked, or it is loaded from there
-        before = len(known)
-        known.update(_entry(key, value) for value in values)
-        self._count += len(known) - before
-        if len(known) > SESSION_KEYS_MAX:
-            self._forget(session)
+        if known is None or known.keys is None:
+            return  # the file is asked, or it is loaded from there
+        before = len(known.keys)
+        known.keys.update(_entry(key, value) for value in values)
+        self._count += len(known.keys) - before
+        if len(known.keys) > SESSION_KEYS_MAX:
+            self._count -= len(known.keys)
+            known.keys = None
         self._shrink()
 
     def add_step(self, session: str, identity: Identity) -> None:
@@ -101,36 +137,47 @@ class KeyIndex:
         self.add(session, "pinned", (identity.pinned,))
         self.add(session, "masked", (identity.masked,))
 
-    def _load(self, connection: sqlite3.Connection, session: str) -> set[int] | None:
-        """Read a session's keys; None = it cannot be kept now: ask the file."""
+    def add_refusal(self, session: str) -> None:
+        """Take in that a refusal is about to be written."""
+        if session in self._sessions:
+            self._sessions[session].has_refusals = True
+
+    def _load(self, connection: sqlite3.Connection, session: str) -> _Session | None:
+        """Read what is to be known of a session; None = it cannot be kept now: ask the file."""
         if session in self._writing:
             return None
-        steps_max = SESSION_KEYS_MAX // 4
-        steps = connection.execute(LIST_KEYS, (session, steps_max + 1)).fetchall()
-        aliases = connection.execute(LIST_ALIASES, (session, steps_max + 1)).fetchall()
-        if len(steps) > steps_max or len(aliases) > steps_max:
-            return None
-        known = {_entry("alias", row[0]) for row in aliases}
-        for raw, exact, pinned, masked in steps:
-            known.update(
-                (
-                    _entry("raw", raw),
-                    _entry("exact", exact),
-                    _entry("pinned", pinned),
-                    _entry("masked", masked),
-                )
-            )
+        known = _read_session(connection, session)
         self._sessions[session] = known
-        self._count += len(known)
+        self._count += known.weight()
         self._shrink()
         return known
 
     def _shrink(self) -> None:
-        while self._count > KEYS_MAX and self._sessions:
-            self._forget(next(iter(self._sessions)))
+        while self._count > KEYS_MAX:
+            _, forgotten = self._sessions.popitem(last=False)
+            self._count -= forgotten.weight()
 
-    def _forget(self, session: str) -> None:
-        self._count -= len(self._sessions.pop(session))
+
+def _read_session(connection: sqlite3.Connection, session: str) -> _Session:
+    row = connection.execute(FIND_SESSION, (session,)).fetchone()
+    if row is None:
+        return _Session(set(), False)
+    steps_count, has_refusals = row
+    steps_max = SESSION_KEYS_MAX // 4
+    aliases = connection.execute(LIST_ALIASES, (session, steps_max + 1)).fetchall()
+    if steps_count > steps_max or len(aliases) > steps_max:
+        return _Session(None, bool(has_refusals))
+    keys = {_entry("alias", exact) for (exact,) in aliases}
+    for raw, exact, pinned, masked in connection.execute(LIST_KEYS, (session,)):
+        keys.update(
+            (
+                _entry("raw", raw),
+                _entry("exact", exact),
+                _entry("pinned", pinned),
+                _entry("masked", masked),
+            )
+        )
+    return _Session(keys, bool(has_refusals))
 
 
 def _entry(key: Key, value: bytes) -> int:

@@ -35,9 +35,15 @@ NAME_BYTES = 16
 # A shorter text is stored: a quote takes about six bytes and the time to look for it.
 QUOTE_CHARS_MIN = 16
 
+BYTES_UNLIMITED = 2**62  # more than SQLite can hold
+
 Packed = tuple[int, bytes]  # (size, content)
 Quote = tuple[int, int]  # (offset, length) of a JSON string's inside within an answer
 Headers = tuple[tuple[bytes, bytes], ...]
+
+
+class ContentTooLarge(Exception):
+    """There is more to unpack than the reader was ready to."""
 
 
 def pack(raw: bytes) -> Packed:
@@ -102,6 +108,16 @@ def _taught_packer() -> zlib._Compress:
 
 def _dictionary_with(answer: bytes) -> bytes:
     return (packing_dictionary() + answer)[-DICTIONARY_BYTES_MAX:]
+
+
+def pack_text(text: str) -> Packed:
+    """As `pack`, for text that is to come back exactly, halves of surrogate pairs included."""
+    return pack(text.encode("utf-8", "surrogatepass"))
+
+
+def unpack_text(size: int, content: bytes) -> str:
+    """Return what `pack_text` was given; raises as `unpack`."""
+    return unpack(size, content).decode("utf-8", "surrogatepass")
 
 
 def answer_raw(answer: RecordedAnswer) -> bytes:

@@ -10,7 +10,8 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from agentstate.ground.chat import Usage
 from agentstate.ground.records import (
@@ -32,7 +33,13 @@ from agentstate.store.base import (
     read_cursor,
     readable,
 )
-from agentstate.store.sqlite_pack import parse_answer, read_quote, unpack
+from agentstate.store.sqlite_pack import (
+    BYTES_UNLIMITED,
+    ContentTooLarge,
+    parse_answer,
+    read_quote,
+    unpack,
+)
 
 Connection = sqlite3.Connection
 
@@ -128,14 +135,22 @@ def read_candidates(rows: Iterable[Any], replayed_ms: Mapping[int, int]) -> tupl
 
 
 # The content of a large answer is left where it is, so that it can be read by another thread.
-_FIND_ANSWER = """
+_ANSWER_COLUMNS = """
     select answer.id, answer.status, answer.form, answer.is_sealed, answer.pace_size, answer.size,
       case when answer.size <= ? then answer.pace end,
       case when answer.size <= ? then answer.content end
+    """
+
+_FIND_ANSWER = (
+    _ANSWER_COLUMNS
+    + """
     from step
     join answer on answer.id = step.answer_id and answer.taken_back_ms is null
     where step.id = ?
     """
+)
+
+_FIND_ANSWER_BY_ID = _ANSWER_COLUMNS + "from answer where answer.id = ?"
 
 _LIST_TAILS = """
     select pace, size, content
@@ -145,61 +160,103 @@ _LIST_TAILS = """
     """
 
 
-class AnswerTooLarge(Exception):
-    """An answer is larger than the reader was ready to read."""
-
-
 def read_answer(
-    connection: Connection, step_id: int, bytes_max: int = 2**62
+    connection: Connection, step_id: int, bytes_max: int = BYTES_UNLIMITED
 ) -> RecordedAnswer | None:
     """See `Store.read_answer`.
 
     Raises:
-        AnswerTooLarge: it has over `bytes_max` bytes (its tail not counted); no content was read.
+        ContentTooLarge: it has over `bytes_max` bytes (its tail not counted); none was read.
     """
-    answer = _read_answer(connection, step_id, bytes_max)
+    return _read_answer(connection, _FIND_ANSWER, step_id, bytes_max)
+
+
+def read_answer_by_id(
+    connection: Connection, answer_id: int, bytes_max: int = BYTES_UNLIMITED
+) -> RecordedAnswer | None:
+    """See `Store.read_answer_by_id`; raises as `read_answer`."""
+    return _read_answer(connection, _FIND_ANSWER_BY_ID, answer_id, bytes_max)
+
+
+def _read_answer(
+    connection: Connection, statement: str, row_id: int, bytes_max: int
+) -> RecordedAnswer | None:
+    answer = _read_parts(connection, statement, row_id, bytes_max)
     if answer is None or answer.is_sealed:
         return answer
     # Its tail may have been appended between the two statements: once more, seeing one commit.
     with _one_state(connection):
-        return _read_answer(connection, step_id, bytes_max)
+        return _read_parts(connection, statement, row_id, bytes_max)
 
 
-def _read_answer(connection: Connection, step_id: int, bytes_max: int) -> RecordedAnswer | None:
-    row = connection.execute(_FIND_ANSWER, (bytes_max, bytes_max, step_id)).fetchone()
+def _read_parts(
+    connection: Connection, statement: str, row_id: int, bytes_max: int
+) -> RecordedAnswer | None:
+    row = connection.execute(statement, (bytes_max, bytes_max, row_id)).fetchone()
     if row is None:
         return None
-    answer_id, status, form, is_sealed, pace_size, size, pace, content = row
-    if content is None:
-        raise AnswerTooLarge
-    # A body has no tail: its end is its length.
-    tails = [] if form == "body" else connection.execute(_LIST_TAILS, (answer_id,)).fetchall()
+    answer = recorded_answer(*row[1:])
+    if answer.form == "body":  # it has no tail: its end is its length
+        return answer
+    tails = connection.execute(_LIST_TAILS, (row[0],)).fetchall()
+    if not tails:
+        return answer
+    return replace(
+        answer,
+        content=answer.content + b"".join(unpack(size, content) for _, size, content in tails),
+        pace=answer.pace + b"".join(pace for pace, _, _ in tails),
+    )
+
+
+def recorded_answer(
+    status: int,
+    form: Literal["body", "events"],
+    is_sealed: int,
+    pace_size: int,
+    size: int,
+    pace: bytes | None,
+    content: bytes | None,
+) -> RecordedAnswer:
+    """Make an answer of its columns; raises `ContentTooLarge` if its content was not read."""
+    if pace is None or content is None:
+        raise ContentTooLarge
     headers, body = parse_answer(unpack(size, content))
     return RecordedAnswer(
         status=status,
         headers=headers,
         form=form,
-        content=body + b"".join(unpack(size, content) for _, size, content in tails),
-        pace=unpack(pace_size, pace) + b"".join(pace for pace, _, _ in tails),
+        content=body,
+        pace=unpack(pace_size, pace),
         is_sealed=bool(is_sealed),
     )
 
 
 # --- sessions -------------------------------------------------------------------------------------
 
+# Expiry is nothing that is written, but a time that has come.
 _SESSION_COLUMNS = """
-    select id, name, status, created_ms, updated_ms, steps, last_step_number, input_tokens,
-      output_tokens, cost_microusd, unknown_costs, replays, saved_microusd
+    select id, name, created_ms, updated_ms, steps, last_step_number, input_tokens, output_tokens,
+      cost_microusd, unknown_costs, replays, saved_microusd,
+      case
+        when exists (
+          select 1
+          from approval
+          where approval.session_id = session.id and approval.is_approved is null
+            and (approval.deadline_ms is null or approval.deadline_ms > :now_ms)
+        )
+        then 'WAITING'
+        else status
+      end as status_now
     from session
     """
 
-_READ_SESSION = _SESSION_COLUMNS + "where name = ?"
+_READ_SESSION = _SESSION_COLUMNS + "where name = :name"
 
 _LIST_SESSIONS = (
     _SESSION_COLUMNS
     + """
     where (:search is null or name like :search escape '\\')
-      and (:status is null or status = :status)
+      and (:status is null or status_now = :status)
       and (updated_ms, id) {after} (:updated_ms, :id)
     order by updated_ms {order}, id {order}
     limit :limit
@@ -210,16 +267,16 @@ _NEWEST_SESSIONS = _LIST_SESSIONS.format(after="<", order="desc")
 _OLDEST_SESSIONS = _LIST_SESSIONS.format(after=">", order="asc")
 
 
-def read_session(connection: Connection, session: str) -> SessionRow | None:
+def read_session(connection: Connection, session: str, now_ms: int) -> SessionRow | None:
     """See `Store.read_session`."""
-    row = connection.execute(_READ_SESSION, (session,)).fetchone()
+    row = connection.execute(_READ_SESSION, {"name": session, "now_ms": now_ms}).fetchone()
     return None if row is None else _session_row(row)
 
 
-def list_sessions(connection: Connection, query: Query) -> SessionPage:
+def list_sessions(connection: Connection, query: Query, now_ms: int) -> SessionPage:
     """See `Store.list_sessions`."""
     limit = check_limit(query)
-    place = read_cursor(query.after, 2) or _before_first(query)
+    place = read_cursor(query.after, 2) or before_first(query)
     statement = _NEWEST_SESSIONS if query.newest_first else _OLDEST_SESSIONS
     search = None if query.search is None else f"%{_escape_like(readable(query.search))}%"
     values = {
@@ -228,9 +285,10 @@ def list_sessions(connection: Connection, query: Query) -> SessionPage:
         "updated_ms": place[0],
         "id": place[-1],
         "limit": limit + 1,
+        "now_ms": now_ms,
     }
     rows = connection.execute(statement, values).fetchall()
-    cursor = make_cursor(rows[limit - 1][4], rows[limit - 1][0]) if len(rows) > limit else None
+    cursor = make_cursor(rows[limit - 1][3], rows[limit - 1][0]) if len(rows) > limit else None
     return SessionPage(tuple(map(_session_row, rows[:limit])), cursor)
 
 
@@ -260,7 +318,7 @@ _STEP_COLUMNS = """
       step.replays, step.replayed_ms, step.saved_microusd, attempt.error_code, attempt.error,
       step.is_mock, step.rolled_back_ms, answer.text_offset, answer.text_length,
       case when answer.text_offset is not null then answer.size end,
-      case when answer.text_offset is not null then answer.content end, step.miss
+      case when answer.text_offset is not null then answer.content end, step.miss, step.answer_id
     from step
     join session on session.id = step.session_id
     join prompt on prompt.id = step.prompt_id
@@ -304,7 +362,7 @@ def find_step(connection: Connection, session: str, index: int) -> StepRow | Non
 def list_steps(connection: Connection, query: Query) -> StepPage:
     """See `Store.list_steps`."""
     session, limit = check_session(query), check_limit(query)
-    (place,) = read_cursor(query.after, 1) or _before_first(query)
+    (place,) = read_cursor(query.after, 1) or before_first(query)
     statement = _NEWEST_STEPS if query.newest_first else _OLDEST_STEPS
     values = {"session": session, "state": query.state, "place": place, "limit": limit + 1}
     rows = connection.execute(statement, values).fetchall()
@@ -353,7 +411,7 @@ def _one_state(connection: Connection) -> Iterator[None]:
         connection.execute("commit")
 
 
-def _before_first(query: Query) -> tuple[int]:
+def before_first(query: Query) -> tuple[int]:
     """Return a place before every row of a listing; good for any of its columns."""
     return (2**63 - 1,) if query.newest_first else (-(2**63),)
 
@@ -371,17 +429,17 @@ def _quoted(columns: tuple[int, int, int, bytes]) -> str:
 def _session_row(row: tuple[Any, ...]) -> SessionRow:
     return SessionRow(
         session=row[1],
-        status=row[2],
-        created_ms=row[3],
-        updated_ms=row[4],
-        steps=row[5],
-        last_step_number=row[6],
-        input_tokens=row[7],
-        output_tokens=row[8],
-        cost_microusd=row[9],
-        unknown_costs=row[10],
-        replays=row[11],
-        saved_microusd=row[12],
+        status=row[12],
+        created_ms=row[2],
+        updated_ms=row[3],
+        steps=row[4],
+        last_step_number=row[5],
+        input_tokens=row[6],
+        output_tokens=row[7],
+        cost_microusd=row[8],
+        unknown_costs=row[9],
+        replays=row[10],
+        saved_microusd=row[11],
     )
 
 
@@ -418,4 +476,5 @@ def _step_row(row: tuple[Any, ...]) -> StepRow:
         is_mock=bool(row[32]),
         rolled_back_ms=row[33],
         miss=None if row[38] is None else json.loads(row[38]),
+        answer_id=row[39],
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentstate.ground.canonical import encode
-from agentstate.ground.chat import ToolCall, Usage
+from agentstate.ground.chat import ToolCall
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.records import (
     Attempt,
@@ -27,7 +27,14 @@ from agentstate.ground.records import (
     Tail,
 )
 from agentstate.store.base import clamp, clamp_usage, readable
-from agentstate.store.sqlite_pack import Packed, answer_raw, find_quote, pack
+from agentstate.store.sqlite_columns import (
+    column_sums,
+    maybe_readable,
+    sums_of,
+    usage_columns,
+)
+from agentstate.store.sqlite_gate_record import GateRecorder
+from agentstate.store.sqlite_pack import Packed, answer_raw, find_quote, pack, pack_text
 from agentstate.store.sqlite_request import HeavyParts, RequestRecorder
 
 
@@ -55,6 +62,7 @@ class Recorder:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.cursor().execute
         self._requests = RequestRecorder(self._execute)
+        self.gate = GateRecorder(connection)
 
     # --- claims -----------------------------------------------------------------------------
 
@@ -86,7 +94,8 @@ class Recorder:
           next_index = next_index + 1,
           last_step_number = ?,
           prompt_id = ?,
-          updated_ms = max(updated_ms, ?)
+          updated_ms = max(updated_ms, ?),
+          status = case status when 'FAILED' then 'RUNNING' else status end
         where id = ?
         """
 
@@ -151,7 +160,8 @@ class Recorder:
 
     _TOUCH_SESSION = """
         update session
-        set prompt_id = ?, updated_ms = max(updated_ms, ?)
+        set prompt_id = ?, updated_ms = max(updated_ms, ?),
+          status = case status when 'FAILED' then 'RUNNING' else status end
         where id = ?
         """
 
@@ -198,11 +208,28 @@ class Recorder:
         where id = ?
         """
 
-    def record_answer(self, checkpoint: Checkpoint, packed: Packed | None = None) -> None:
+    def record_answer(self, checkpoint: Checkpoint, packed: Packed | None = None) -> int:
         """Write an answer; see `Store.record_answer`.
 
         `packed`: its `answer_raw`, for a large one. None = pack it here, and quote from it.
         """
+        answer_id = self._add_answer(checkpoint, packed)
+        self._execute(self._COMPLETE_STEP, (answer_id, checkpoint.step_id))
+        if checkpoint.approval_id is not None:
+            self.gate.bind(checkpoint.approval_id, answer_id)
+        return answer_id
+
+    def record_round(
+        self, checkpoint: Checkpoint, root_id: int, number: int, packed: Packed | None = None
+    ) -> int:
+        """Write the answer of a round; see `Store.record_round`. `packed` as in `record_answer`."""
+        answer_id = self.gate.find_round(checkpoint.step_id, root_id, number)
+        if answer_id is None:
+            answer_id = self._add_answer(checkpoint, packed)
+            self.gate.add_round(root_id, number, answer_id)
+        return answer_id
+
+    def _add_answer(self, checkpoint: Checkpoint, packed: Packed | None) -> int:
         step_id, answer = checkpoint.step_id, checkpoint.answer
         # Nothing is quoted from a large answer: each look at the text would unpack all of it.
         raw = b"" if packed else answer_raw(answer)
@@ -217,9 +244,9 @@ class Recorder:
                 checkpoint.answered_ms,
                 readable(checkpoint.provider),
                 readable(checkpoint.model),
-                _maybe_readable(checkpoint.response_id),
-                _maybe_readable(checkpoint.finish_reason),
-                *_usage_columns(usage),
+                maybe_readable(checkpoint.response_id),
+                maybe_readable(checkpoint.finish_reason),
+                *usage_columns(usage),
                 checkpoint.usage_estimated,
                 cost,
                 checkpoint.latency_ms,
@@ -233,12 +260,10 @@ class Recorder:
                 *(packed or pack(raw)),
             ),
         )
-        # Only now is it known whether there is such a step; if not, all of this is rolled back.
-        if self._execute(self._COMPLETE_STEP, (answer_id, step_id)).rowcount == 0:
-            raise NotFound(f"There is no step with the id {step_id}.")
+        self._add_up(step_id, sums_of(usage, cost), checkpoint.answered_ms)
         self._add_tool_calls(step_id, answer_id, checkpoint.tool_calls, raw)
         self._add_attempts(step_id, checkpoint.attempts)
-        self._add_up(step_id, _sums(usage, cost), checkpoint.answered_ms)
+        return answer_id
 
     _FIND_ANSWER = """
         select answer.id, answer.input_tokens, answer.output_tokens, answer.cost_microusd
@@ -278,9 +303,9 @@ class Recorder:
         if tail.usage is not None:
             usage = clamp_usage(tail.usage)
             cost = None if tail.cost_microusd is None else clamp(tail.cost_microusd)
-            corrected = (*_usage_columns(usage), tail.usage_estimated, cost, answer_id)
+            corrected = (*usage_columns(usage), tail.usage_estimated, cost, answer_id)
             self._execute(self._CORRECT_USAGE, corrected)
-            sums = zip(_sums(usage, cost), _column_sums(*before), strict=True)
+            sums = zip(sums_of(usage, cost), column_sums(*before), strict=True)
             self._add_up(tail.step_id, [now - then for now, then in sums])
 
     _ADD_TOOL_CALL = """
@@ -296,12 +321,11 @@ class Recorder:
     ) -> None:
         for choice, call in calls:
             place = (step_id, answer_id, choice, call.position)
-            names = (_maybe_readable(call.call_id), readable(call.name), readable(call.kind))
+            names = (maybe_readable(call.call_id), readable(call.name), readable(call.kind))
             quote = find_quote(raw, call.arguments)
             arguments: Sequence[object] = (*(quote or (None, None)), None, None)
             if quote is None:
-                exact = call.arguments.encode("utf-8", "surrogatepass")
-                arguments = (None, None, *pack(exact))
+                arguments = (None, None, *pack_text(call.arguments))
             self._execute(self._ADD_TOOL_CALL, (*place, *names, *arguments))
 
     # --- failures ---------------------------------------------------------------------------
@@ -320,6 +344,7 @@ class Recorder:
         select max(id)
         from answer
         where step_id = ? and taken_back_ms is null
+          and not exists (select * from round where answer_id = answer.id)
         """
 
     _END_CLAIM = """
@@ -334,7 +359,7 @@ class Recorder:
         if row is None:
             raise NotFound(f"There is no step with the id {step_id}.")
         is_claim_answered, answer_id, *counted = row
-        sums = _column_sums(*counted) if is_claim_answered else (0, 0, 0, 0)
+        sums = column_sums(*counted) if is_claim_answered else (0, 0, 0, 0)
         if is_claim_answered:
             self._execute(self._TAKE_BACK, (failed_ms, answer_id))
         (standing_id,) = self._execute(self._STANDING_ANSWER, (step_id,)).fetchone()
@@ -482,7 +507,7 @@ class Recorder:
                 attempt.ended_ms,
                 attempt.status,
                 attempt.error_code,
-                _maybe_readable(attempt.error),
+                maybe_readable(attempt.error),
                 attempt.first_byte_ms,
                 json.dumps(dropped) if dropped else None,
                 attempt.excerpt,
@@ -501,34 +526,9 @@ class Recorder:
         """
 
     def _add_up(self, step_id: int, sums: Sequence[int], at_ms: int = 0) -> None:
-        """Change the sums of a step's session: tokens in and out, cost, unknown costs."""
-        self._execute(self._ADD_UP, (*sums, at_ms, step_id))
+        """Change the sums of a step's session: tokens in and out, cost, unknown costs.
 
-
-def _usage_columns(usage: Usage | None) -> tuple[int | None, ...]:
-    if usage is None:
-        return (None, None, None, None, None)
-    return (
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cached_tokens,
-        usage.cache_write_tokens,
-        usage.reasoning_tokens,
-    )
-
-
-def _sums(usage: Usage | None, cost: int | None) -> tuple[int, int, int, int]:
-    """Return what an answer adds to its session: tokens in and out, cost, unknown costs."""
-    if usage is None:
-        return _column_sums(None, None, cost)
-    return _column_sums(usage.input_tokens, usage.output_tokens, cost)
-
-
-def _column_sums(
-    input_tokens: int | None, output_tokens: int | None, cost: int | None
-) -> tuple[int, int, int, int]:
-    return input_tokens or 0, output_tokens or 0, cost or 0, int(cost is None)
-
-
-def _maybe_readable(text: str | None) -> str | None:
-    return None if text is None else readable(text)
+        Raises `NotFound` if there is no such step; then what was written before is rolled back.
+        """
+        if self._execute(self._ADD_UP, (*sums, at_ms, step_id)).rowcount == 0:
+            raise NotFound(f"There is no step with the id {step_id}.")

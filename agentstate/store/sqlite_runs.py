@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from agentstate.ground.records import Candidate, Emitter, Served
+from agentstate.store.base import readable
 from agentstate.store.sqlite_read import read_candidates, select_candidate
 
 Connection = sqlite3.Connection
@@ -32,11 +33,14 @@ def list_served(
     return tuple(Served(row[0], row[1], row[2], bool(row[3])) for row in rows)
 
 
+# Also by what an agent saw of the rounds after the answer. A call id may stand in several places.
 _FIND_EMITTERS = """
-    select tool_call.call_id, step.id, coalesce(node.depth, 0), step.replayed_ms
+    select distinct step.id, coalesce(node.depth, 0), step.replayed_ms
     from session
     join tool_call on tool_call.session_id = session.id
-    join answer on answer.id = tool_call.answer_id and answer.taken_back_ms is null
+    left join round on round.answer_id = tool_call.answer_id
+    join answer on answer.id = coalesce(round.root_id, tool_call.answer_id)
+      and answer.taken_back_ms is null
     join step on step.answer_id = answer.id and step.id = answer.step_id
     left join node on node.id = step.node_id
     where session.name = ? and tool_call.call_id = ? and step.rolled_back_ms is null
@@ -57,7 +61,7 @@ def find_emitters(
         rows = connection.execute(_FIND_EMITTERS, (session, call_id))
         found[call_id] = tuple(
             Emitter(step_id, depth, max(in_file_ms or 0, replayed_ms.get(step_id, 0)) or None)
-            for _, step_id, depth, in_file_ms in rows
+            for step_id, depth, in_file_ms in rows
         )
     return found
 
@@ -107,3 +111,25 @@ def find_alike(
     """See `Store.find_alike`. `replayed_ms` says, by step id, what is not in the file yet."""
     values = {"session": session, "depth": depth, "step_number": step_number, "limit": limit}
     return read_candidates(connection.execute(_FIND_ALIKE, values), replayed_ms)
+
+
+# There is no index on the ids: it would cost every answer, and this is asked once in a long while.
+_FIND_RESPONSE = select_candidate(
+    """
+    from session
+    join step on step.session_id = session.id
+    join answer on answer.id = step.answer_id and answer.taken_back_ms is null
+    left join run on run.id = step.run_id
+    where session.name = ? and answer.response_id = ? and step.rolled_back_ms is null
+    order by step.step_index desc
+    limit 1
+    """
+)
+
+
+def find_response(
+    connection: Connection, session: str, response_id: str, replayed_ms: Mapping[int, int]
+) -> Candidate | None:
+    """See `Store.find_response`. `replayed_ms` says, by step id, what is not in the file yet."""
+    rows = connection.execute(_FIND_RESPONSE, (session, readable(response_id)))
+    return next(iter(read_candidates(rows, replayed_ms)), None)

@@ -249,6 +249,91 @@ MIGRATIONS = (
         create index alias_step on alias (step_id);
         """,
     ),
+    Migration(
+        "the gate",
+        "approvals; rounds after a refusal; what agents got instead of an answer; releases",
+        """
+        create table approval (
+          id integer primary key,
+          -- What callers know it by.
+          name text not null unique,
+          session_id integer not null references session,
+          step_id integer not null references step,
+          -- null = of a request that has no answer yet.
+          answer_id integer references answer,
+          kind text not null,
+          choice integer not null,
+          position integer not null,
+          digest blob not null,
+          generation integer not null,
+          tool text not null,
+          call_id text,
+          rule text not null,
+          why text not null,
+          on_reject text not null,
+          -- null = never.
+          deadline_ms integer,
+          created_ms integer not null,
+          asked_ms integer not null,
+          -- The decision; null = there is none. `follows` is what follows a rejection.
+          is_approved integer,
+          decided_ms integer,
+          decided_by text,
+          reason text,
+          follows text,
+          -- Arguments as edited, packed; null = as the model sent them.
+          edited_size integer,
+          edited blob,
+          size integer not null,
+          arguments blob not null
+        );
+        -- What an approval is bound to; so none is asked twice.
+        create unique index approval_answer
+          on approval (answer_id, choice, position, kind, digest, generation)
+          where answer_id is not null;
+        create unique index approval_request on approval (step_id, kind, digest, generation)
+          where answer_id is null;
+        create index approval_asked on approval (asked_ms, id);
+        create index approval_session on approval (session_id, asked_ms, id);
+        create index approval_undecided on approval (asked_ms, id) where is_approved is null;
+        -- Whether a session waits for a person.
+        create index approval_waiting on approval (session_id, deadline_ms)
+          where is_approved is null;
+        -- Whether a session has what later requests are told of; most have nothing.
+        create index approval_refused on approval (session_id)
+          where is_approved = 0 and follows = 'continue';
+
+        -- Answers that came after a refusal. A table of its own: a column that is added to `answer`
+        -- stands behind its content and could only be read together with it.
+        create table round (
+          root_id integer not null references answer,
+          number integer not null,
+          answer_id integer not null unique references answer,
+          primary key (root_id, number)
+        ) without rowid;
+
+        -- What the agent got in place of an answer, packed like one.
+        create table delivered (
+          answer_id integer primary key references answer,
+          status integer not null,
+          form text not null,
+          is_sealed integer not null,
+          size integer not null,
+          pace_size integer not null,
+          pace blob not null,
+          content blob not null
+        );
+
+        create table released (
+          id integer primary key autoincrement,
+          answer_id integer not null references answer,
+          run_name text,
+          released_ms integer not null,
+          is_written integer not null default 0
+        );
+        create index released_answer on released (answer_id);
+        """,
+    ),
 )
 
 _RECORD_MIGRATION = "insert into migration (version, name, reason, applied_ms) values (?, ?, ?, ?)"

@@ -39,7 +39,8 @@ def path(tmp_path: Path) -> Path:
 def program(script: str, *arguments: object) -> list[str]:
     """Return the command that runs a script with this interpreter."""
     head = "import asyncio, os, sys\nfrom agentstate.store.sqlite import SqliteStore\n"
-    head += "from tests.store.contract import claim_of, checkpoint_of, answered\n"
+    head += "from tests.store.contract import answer_of, claim_of, checkpoint_of, answered\n"
+    head += "from tests.store.contract_gate import approval_of, question_of, rejection_of\n"
     return [sys.executable, "-c", head + script, *map(str, arguments)]
 
 
@@ -59,46 +60,83 @@ async def main():
 asyncio.run(main())
 """
 
+GATE = """
+async def main():
+    store = SqliteStore(sys.argv[1], durability=sys.argv[2])
+    await store.open()
+    claimed = await store.claim_step(claim_of())
+    answer_id = await store.record_answer(checkpoint_of(claimed.step_id))
+    os.write(1, b"mark answered\\n")
+    step = (claimed.step_id, answer_id)
+    (approval,) = await store.open_approvals(*step, (question_of(),), at_ms=1)
+    os.write(1, b"mark asked\\n")
+    await store.decide(approval.approval_id, rejection_of(), at_ms=1)
+    os.write(1, b"mark decided\\n")
+    await store.record_round(checkpoint_of(claimed.step_id), answer_id, 1)
+    os.write(1, b"mark round\\n")
+    await store.record_delivered(answer_id, answer_of(b"instead"))
+    os.write(1, b"mark delivered\\n")
+    await store.record_release(answer_id, None, at_ms=1)
+    os.write(1, b"mark released\\n")
+    await store.open_approvals(*step, (question_of(),), at_ms=1)
+    os.write(1, b"mark found\\n")
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+
 MARK = re.compile(r'write\(1<.*"mark (\w+)')
 LOG_WRITE = re.compile(r"pwrite64\(\d+<[^>]*-wal>")
 # With two threads a call is printed in two halves if another one comes between.
 SYNCED = re.compile(r"(?:f(?:data)?sync\(\d+<[^>]*-wal>\)|<\.\.\. f(?:data)?sync resumed>\)) += 0")
 
 
-def trace(path: Path, durability: str) -> list[tuple[str, list[str]]]:
+def trace(path: Path, durability: str, script: str) -> list[tuple[str, str]]:
     """Return what happened before each mark: "w" a write to the log, "s" a sync that is done."""
     if shutil.which("strace") is None and not os.environ.get("CI"):
         pytest.skip("needs strace")
     output = path.with_name("trace")
     calls = "trace=fsync,fdatasync,write,pwrite64"
     tracer = ["strace", "-f", "-y", "-e", calls, "-o", str(output)]
-    traced = [*tracer, *program(THREE_STEPS, path, durability)]
+    traced = [*tracer, *program(script, path, durability)]
     subprocess.run(traced, cwd=ROOT, check=False, capture_output=True)
-    happened: list[tuple[str, list[str]]] = []
-    events: list[str] = []
+    happened: list[tuple[str, str]] = []
+    events = ""
     for line in output.read_text().splitlines():
         if mark := MARK.search(line):
             happened.append((mark[1], events))
-            events = []
+            events = ""
         elif LOG_WRITE.search(line):
-            events.append("w")
+            events += "w"
         elif SYNCED.search(line):
-            events.append("s")
-    assert [name for name, _ in happened] == ["opened"] + ["claimed", "answered"] * 3
-    return happened[1:]
+            events += "s"
+    return happened[1:]  # without the opening, which makes the file
 
 
 def test_an_answer_is_on_the_disk_before_it_is_acknowledged(path: Path) -> None:
-    for name, events in trace(path, "full"):
+    happened = trace(path, "full", THREE_STEPS)
+    assert [name for name, _ in happened] == ["claimed", "answered"] * 3
+    for name, events in happened:
         if name == "answered":
-            assert re.fullmatch("w+s", "".join(events))
+            assert re.fullmatch("w+s", events)
         else:
-            assert re.fullmatch("w+", "".join(events)), "a claim waits for no disk"
+            assert re.fullmatch("w+", events), "a claim waits for no disk"
 
 
 def test_without_full_durability_nothing_waits_for_the_disk(path: Path) -> None:
-    for _, events in trace(path, "normal"):
-        assert re.fullmatch("w+", "".join(events))
+    happened = trace(path, "normal", THREE_STEPS)
+    assert len(happened) == 6
+    for _, events in happened:
+        assert re.fullmatch("w+", events)
+
+
+def test_questions_and_decisions_are_on_the_disk_before_they_are_acknowledged(path: Path) -> None:
+    happened = trace(path, "full", GATE)
+    assert [name for name, _ in happened[:4]] == ["asked", "decided", "round", "delivered"]
+    for _, events in happened[:4]:
+        assert re.fullmatch("w+s", events)
+    (_, released), (_, found) = happened[4:]
+    assert re.fullmatch("w+", released), "a release waits for no disk"
+    assert found == "", "what is there is not written again"
 
 
 # --- kill -9 --------------------------------------------------------------------------------------
@@ -159,6 +197,91 @@ def _check_record(path: Path, acknowledged: set[int]) -> None:
         assert sum(row.cost_microusd for row in sessions) == cost
 
     asyncio.run(look())
+
+
+GATE_WITHOUT_END = """
+async def work(store, lane):
+    for place in range(100_000):
+        name = f"{lane} {place} {os.getpid()}"
+        claimed = await store.claim_step(claim_of(name, session=f"s{lane}"))
+        answer_id = await store.record_answer(checkpoint_of(claimed.step_id))
+        step = (claimed.step_id, answer_id)
+        questions = (question_of(deadline_ms=None), question_of(position=1, deadline_ms=None))
+        first, second = await store.open_approvals(*step, questions, at_ms=1)
+        os.write(1, f"asked {first.approval_id} {second.approval_id}\\n".encode())
+        await store.decide(first.approval_id, approval_of(arguments=name), at_ms=2)
+        os.write(1, f"approved {first.approval_id}\\n".encode())
+        await store.decide(second.approval_id, rejection_of(), at_ms=2)
+        os.write(1, f"rejected {second.approval_id} {answer_id}\\n".encode())
+        round_id = await store.record_round(checkpoint_of(claimed.step_id), answer_id, 1)
+        await store.record_delivered(answer_id, answer_of(name.encode()))
+        release_id = await store.record_release(answer_id, name, at_ms=3)
+        os.write(1, f"released {answer_id} {round_id} {release_id}\\n".encode())
+async def main():
+    store = SqliteStore(sys.argv[1])
+    await store.open()
+    await asyncio.gather(*(work(store, lane) for lane in range(int(sys.argv[2]))))
+asyncio.run(main())
+"""
+
+
+def test_what_was_asked_and_decided_survives_a_kill(path: Path) -> None:
+    chance = random.Random(5)
+    acknowledged: set[bytes] = set()
+    for _ in range(KILLS // 2):
+        process = subprocess.Popen(
+            program(GATE_WITHOUT_END, path, IN_FLIGHT_MAX), cwd=ROOT, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        for _ in range(chance.randrange(1, 100)):
+            acknowledged.add(process.stdout.readline())
+        process.send_signal(signal.SIGKILL)
+        # A line cut off by the kill was not acknowledged.
+        acknowledged.update(process.stdout.read().rpartition(b"\n")[0].splitlines())
+        process.wait()
+        _check_gate(path, [line.decode().split() for line in acknowledged])
+    assert len(acknowledged) > KILLS // 2
+
+
+def _check_gate(path: Path, acknowledged: list[list[str]]) -> None:
+    async def look() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        for verb, *names in acknowledged:
+            await _check_acknowledged(store, verb, names)
+        sessions = (await store.list_sessions(Query(limit=1000))).rows
+        pending_count = await store.count_pending(at_ms=START_MS)
+        assert pending_count <= 2 * IN_FLIGHT_MAX * KILLS
+        assert any(row.status == "WAITING" for row in sessions) == (pending_count > 0)
+        await store.close()
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
+            assert connection.execute("pragma foreign_key_check").fetchall() == []
+            (cost,) = connection.execute("select sum(cost_microusd) from answer").fetchone()
+        assert sum(row.cost_microusd for row in sessions) == cost
+
+    asyncio.run(look())
+
+
+async def _check_acknowledged(store: SqliteStore, verb: str, names: list[str]) -> None:
+    if verb == "released":
+        answer_id, round_id, release_id = map(int, names)
+        assert await store.rounds_of(answer_id) == (round_id,)
+        assert await store.read_answer_by_id(round_id) is not None
+        (release,) = await store.list_releases(answer_id)
+        delivered = await store.read_delivered(answer_id)
+        assert delivered is not None
+        assert (release.release_id, release.run_id) == (release_id, delivered.content.decode())
+        return
+    for name in names[:2] if verb == "asked" else names[:1]:
+        approval = await store.read_approval(name)
+        assert approval is not None
+        if verb != "asked":
+            assert approval.decision is not None
+            assert approval.decision.is_approved == (verb == "approved")
+    if verb == "rejected":
+        refusals = await store.list_refusals(approval.session)
+        assert int(names[1]) in [one.answer_id for one in refusals]
 
 
 # --- a full disk ----------------------------------------------------------------------------------

@@ -18,7 +18,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from agentstate.ground.chat import Usage
 from agentstate.ground.errors import NotFound, StoreBusy, StoreError
 from agentstate.ground.records import Claimed, Query, Served
-from agentstate.store import sqlite, sqlite_pack, sqlite_read, sqlite_record, sqlite_request
+from agentstate.store import (
+    sqlite,
+    sqlite_gate,
+    sqlite_pack,
+    sqlite_read,
+    sqlite_readers,
+    sqlite_record,
+    sqlite_request,
+)
 from agentstate.store.base import Store
 from agentstate.store.memory import MemoryStore
 from agentstate.store.sqlite import SqliteStore
@@ -285,7 +293,7 @@ def test_a_small_answer_is_read_on_the_loop_and_a_large_one_is_not(
 def test_the_writer_packs_little_and_leaves_much_to_others(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modules = (sqlite, sqlite_record, sqlite_request)
+    modules = (sqlite_gate, sqlite_record, sqlite_request)
     calls = watch_threads(monkeypatch, "pack", len, *modules)
 
     async def scenario(store: SqliteStore) -> None:
@@ -466,7 +474,7 @@ def test_a_store_whose_reader_cannot_open_lets_go(
     async def scenario() -> None:
         store = SqliteStore(path)
         with monkeypatch.context() as broken:
-            broken.setattr(sqlite, "open_reader", fail)
+            broken.setattr(sqlite_readers, "open_reader", fail)
             with pytest.raises(StoreError, match="too many"):
                 await store.open()
         await store.open()
@@ -484,7 +492,7 @@ def test_closing_waits_for_those_who_read(path: Path) -> None:
         await asyncio.sleep(0)
         await store.close()
         assert len(set(map(str, await asyncio.gather(*reading)))) == 1
-        assert store._idle_readers == []
+        assert store._readers._idle == []
 
     asyncio.run(scenario())
 
@@ -542,6 +550,6 @@ def test_reads_are_shared_among_few_connections(path: Path) -> None:
         query = replace(Query(), session="s")
         pages = await asyncio.gather(*(store.list_steps(query) for _ in range(50)))
         assert {page.rows[0].step_id for page in pages} == {claimed.step_id}
-        assert 1 <= len(store._idle_readers) <= sqlite.READER_THREADS
+        assert 1 <= len(store._readers._idle) <= sqlite_readers.THREADS
 
     run(path, scenario)

@@ -9,16 +9,34 @@ from contextlib import closing
 
 import pytest
 
-from agentstate.store import sqlite_read, sqlite_record, sqlite_request, sqlite_runs
+from agentstate.store import (
+    sqlite_gate_read,
+    sqlite_gate_record,
+    sqlite_keys,
+    sqlite_read,
+    sqlite_record,
+    sqlite_request,
+    sqlite_runs,
+)
 from agentstate.store.base import Key
-from agentstate.store.sqlite_read import AnswerTooLarge, read_answer
+from agentstate.store.sqlite_pack import ContentTooLarge
+from agentstate.store.sqlite_read import read_answer
 from agentstate.store.sqlite_record import Recorder
 from agentstate.store.sqlite_schema import migrate
 from tests.store.contract import answer_of, checkpoint_of, claim_of, tail_of
 
+MODULES = (
+    sqlite_gate_read,
+    sqlite_gate_record,
+    sqlite_keys,
+    sqlite_read,
+    sqlite_record,
+    sqlite_request,
+    sqlite_runs,
+)
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": text
-    for module in (sqlite_read, sqlite_record, sqlite_request, sqlite_runs)
+    for module in MODULES
     for owner in (module, *(one for one in vars(module).values() if isinstance(one, type)))
     for name, text in vars(owner).items()
     if isinstance(text, str) and text.strip().startswith(("select", "with", "update"))
@@ -26,6 +44,14 @@ STATEMENTS = {
 
 # What has to look at everything, and why that is right.
 SCANS = {
+    "sqlite_gate_read._APPROVAL_COLUMNS": "is a beginning",
+    "sqlite_gate_read._COUNT_PENDING": "walks an index of the undecided",
+    "sqlite_gate_read._LIST_APPROVALS": "is a template",
+    "sqlite_gate_read._NEWEST": "walks an index and stops at the limit",
+    "sqlite_gate_read._OLDEST": "walks an index and stops at the limit",
+    "sqlite_gate_read._NEWEST_UNDECIDED": "walks an index and stops at the limit",
+    "sqlite_gate_read._OLDEST_UNDECIDED": "walks an index and stops at the limit",
+    "sqlite_read._ANSWER_COLUMNS": "is a beginning",
     "sqlite_read._FIND_CANDIDATES": "is a template",
     "sqlite_read._SESSION_COLUMNS": "is a beginning",
     "sqlite_read._STEP_COLUMNS": "is a beginning",
@@ -80,7 +106,7 @@ def test_a_large_answer_is_left_for_another_thread(connection: sqlite3.Connectio
     recorder.claim_step(claim_of())
     recorder.record_answer(checkpoint_of(1, answer=answer_of(b"x" * 1000)))
 
-    with pytest.raises(AnswerTooLarge):
+    with pytest.raises(ContentTooLarge):
         read_answer(connection, 1, 1000)
 
     assert read_answer(connection, 1, 2000) == answer_of(b"x" * 1000)

@@ -61,6 +61,7 @@ def claim(recorder: Recorder, text: str = "hi", **changes: object) -> Claimed:
 def test_sums_never_drift(connection: sqlite3.Connection) -> None:
     recorder, chance = Recorder(connection), random.Random(7)
     steps: list[tuple[str, int]] = []
+    roots: list[tuple[int, int]] = []  # (step id, answer id)
 
     def usage() -> Usage | None:
         return chance.choice([None, Usage(chance.randrange(100), chance.randrange(100))])
@@ -71,7 +72,7 @@ def test_sums_never_drift(connection: sqlite3.Connection) -> None:
     for turn in range(1500):
         session, step_id = chance.choice(steps) if steps else ("", 0)
         with suppress(NotFound):  # a tail where no answer stands
-            match chance.randrange(12) if steps else 0:
+            match chance.randrange(13) if roots else chance.choice((0, 4)) if steps else 0:
                 case 0 | 1:
                     session = f"s{chance.randrange(4)}"
                     number = chance.choice([None, 3, chance.randrange(50)])
@@ -80,19 +81,25 @@ def test_sums_never_drift(connection: sqlite3.Connection) -> None:
                 case 2 | 3:
                     claim(recorder, session=session, step_id=step_id)
                 case 4 | 5 | 6:
-                    recorder.record_answer(
+                    answer_id = recorder.record_answer(
                         checkpoint_of(step_id, usage=usage(), cost_microusd=cost())
                     )
+                    roots.append((step_id, answer_id))
                 case 7 | 8:
                     tail = tail_of(step_id, usage=usage(), cost_microusd=cost())
                     recorder.append_tail(tail)
                 case 9 | 10:
                     recorder.record_failure(step_id, (), 5)
+                case 11:
+                    step_id, root_id = chance.choice(roots)
+                    further = checkpoint_of(step_id, usage=usage(), cost_microusd=cost())
+                    recorder.record_round(further, root_id, chance.randrange(1, 4))
                 case _:
                     recorder.note_replays({(session, step_id): NoteSum(2, 9, 40)})
         if turn % 5 == 0:
             assert connection.execute(SUMS).fetchall() == connection.execute(COUNTED).fetchall()
     assert len(steps) > 100
+    assert connection.execute("select count(*) > 50 from round").fetchone() == (True,)
     assert connection.execute("pragma foreign_key_check").fetchall() == []
     assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from agentstate.ground.chat import ToolCall
 from agentstate.ground.errors import StoreError
+from agentstate.ground.records import Query
 from agentstate.store import sqlite_schema
+from agentstate.store.sqlite import SqliteStore
+from agentstate.store.sqlite_record import Recorder
 from agentstate.store.sqlite_schema import (
     APPLICATION_ID,
     MIGRATIONS,
@@ -19,6 +25,8 @@ from agentstate.store.sqlite_schema import (
     migrate,
     split_statements,
 )
+from tests.store.contract import START_MS, answer_of, checkpoint_of, claim_of, identity_of
+from tests.store.contract_gate import question_of, rejection_of
 
 SECOND = Migration(
     "second",
@@ -71,6 +79,57 @@ def test_an_older_file_keeps_its_rows(
 
     assert connection.execute("select name, color from session").fetchall() == [("s", "red")]
     assert version_of(connection) == len(MIGRATIONS) + 1
+
+
+def test_a_file_from_before_the_gate_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "old.db"
+    call = (0, ToolCall(0, "call_0", "send_email", '{"to": "a@example.org"}'))
+    with closing(sqlite3.connect(path, isolation_level=None)) as old, monkeypatch.context() as past:
+        past.setattr(sqlite_schema, "MIGRATIONS", MIGRATIONS[:1])
+        migrate(old)
+        recorder = Recorder(old)
+        for text in ("answered", "in flight"):
+            recorder.claim_step(claim_of(text, run_id="r", step_number=5))
+        recorder.record_answer(checkpoint_of(1, tool_calls=(call,)))
+        assert version_of(old) == 1
+
+    async def scenario() -> None:
+        store = SqliteStore(path)
+        assert await store.open() == 1
+        (candidate,) = await store.find_candidates("s", "exact", identity_of("answered").exact)
+        assert (candidate.answer_id, candidate.calls_tools) == (1, True)
+        assert await store.read_answer(1) == answer_of()
+        session = await store.read_session("s")
+        assert session is not None
+        assert (session.status, session.steps, session.cost_microusd) == ("RUNNING", 2, 25)
+        assert await store.list_refusals("s") == ()
+        assert len((await store.find_emitters("s", ("call_0",)))["call_0"]) == 1
+
+        (approval,) = await store.open_approvals(1, 1, (question_of(),), at_ms=START_MS)
+        await store.decide(approval.approval_id, rejection_of(), at_ms=START_MS)
+        round_id = await store.record_round(checkpoint_of(1), 1, 1)
+
+        assert await store.rounds_of(1) == (round_id,)
+        assert len(await store.list_refusals("s")) == 1
+        assert len((await store.list_steps(Query(session="s"))).rows) == 2
+        await store.close()
+
+    asyncio.run(scenario())
+
+    with closing(sqlite3.connect(path)) as new:
+        assert version_of(new) == len(MIGRATIONS)
+        versions = new.execute("select version from migration order by version").fetchall()
+        assert versions == [(number,) for number in range(1, len(MIGRATIONS) + 1)]
+        assert new.execute("pragma integrity_check").fetchall() == [("ok",)]
+        assert new.execute("pragma foreign_key_check").fetchall() == []
+
+
+def test_the_first_migration_is_as_it_was_written() -> None:
+    """Files have had it: a change would be seen by new files only. Add a migration instead."""
+    statements = "".join(split_statements(MIGRATIONS[0].sql))
+    assert hashlib.sha256(statements.encode()).hexdigest()[:16] == "48cae421450b9f5f"
 
 
 def test_a_migration_that_fails_leaves_nothing(

@@ -1,0 +1,277 @@
+"""What the writer thread runs for the gate: approvals, decisions, rounds, what went out instead.
+
+As in `sqlite_record.py` a method runs inside a transaction of its caller's, may raise at any point
+and may be run again. The counterpart that reads is `sqlite_gate_read.py`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from agentstate.ground.approvals import Approval, Decision, Question
+from agentstate.ground.errors import NotFound
+from agentstate.ground.records import RecordedAnswer
+from agentstate.store.approvals import (
+    already_decided,
+    fails_session,
+    new_approval_id,
+    no_approval,
+    readable_decision,
+    readable_question,
+)
+from agentstate.store.base import readable
+from agentstate.store.sqlite_gate_read import read_approval
+from agentstate.store.sqlite_pack import Packed, answer_raw, pack, pack_text
+
+
+class GateRecorder:
+    """The gate's writing methods, bound to the writing connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.cursor().execute
+
+    # --- approvals --------------------------------------------------------------------------
+
+    _FIND_SESSION = """
+        select session_id
+        from step
+        where id = :step_id and (
+          :answer_id is null
+          or exists (select * from answer where id = :answer_id and step_id = step.id)
+        )
+        """
+
+    def open_approvals(
+        self,
+        step_id: int,
+        answer_id: int | None,
+        questions: Sequence[Question],
+        at_ms: int,
+        packed: Sequence[Packed] | None = None,
+    ) -> tuple[Approval, ...]:
+        """Find or make approvals; see `Store.open_approvals`.
+
+        `packed`: the arguments of each question, if they are large. None = pack them here.
+        """
+        place = {"step_id": step_id, "answer_id": answer_id}
+        row = self._execute(self._FIND_SESSION, place).fetchone()
+        if row is None:
+            answer = "" if answer_id is None else f" with the answer {answer_id}"
+            raise NotFound(f"There is no step {step_id}{answer}.")
+        changes_before = self._connection.total_changes
+        names = [
+            self._open(
+                (*row, step_id, answer_id),
+                readable_question(question),
+                at_ms,
+                packed[number] if packed else None,
+            )
+            for number, question in enumerate(questions)
+        ]
+        if self._connection.total_changes != changes_before:
+            self._execute(self._TOUCH_SESSION, (at_ms, *row))
+        return tuple(map(self._read, names))
+
+    _TOUCH_SESSION = "update session set updated_ms = max(updated_ms, ?) where id = ?"
+
+    _FIND_FOR_ANSWER = """
+        select name, is_approved is null and deadline_ms <= :at_ms
+        from approval
+        where answer_id = :answer_id and choice = :choice and position = :position and kind = :kind
+          and digest = :digest and generation = :generation
+        """
+
+    _FIND_FOR_REQUEST = """
+        select name, is_approved is null and deadline_ms <= :at_ms
+        from approval
+        where answer_id is null and step_id = :step_id and kind = :kind and digest = :digest
+          and generation = :generation
+        """
+
+    _REOPEN = "update approval set deadline_ms = ?, asked_ms = ? where name = ?"
+
+    _ADD_APPROVAL = """
+        insert into approval (
+          name, session_id, step_id, answer_id, kind, choice, position, digest, generation, tool,
+          call_id, rule, why, on_reject, deadline_ms, created_ms, asked_ms, size, arguments
+        )
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """
+
+    def _open(
+        self,
+        place: tuple[int, int, int | None],
+        question: Question,
+        at_ms: int,
+        packed: Packed | None,
+    ) -> str:
+        """Return the name of the approval of a question; `place`: session, step, answer."""
+        _, step_id, answer_id = place
+        binding = {
+            "at_ms": at_ms,
+            "step_id": step_id,
+            "answer_id": answer_id,
+            "kind": question.kind,
+            "choice": question.choice,
+            "position": question.position,
+            "digest": question.digest,
+            "generation": question.generation,
+        }
+        statement = self._FIND_FOR_REQUEST if answer_id is None else self._FIND_FOR_ANSWER
+        row = self._execute(statement, binding).fetchone()
+        if row is not None:
+            name, has_expired = row
+            if has_expired:
+                self._execute(self._REOPEN, (question.deadline_ms, at_ms, name))
+            return str(name)
+        name = new_approval_id()
+        values = (
+            name,
+            *place,
+            question.kind,
+            question.choice,
+            question.position,
+            question.digest,
+            question.generation,
+            question.tool,
+            question.call_id,
+            question.rule,
+            question.why,
+            question.on_reject,
+            question.deadline_ms,
+            at_ms,
+            at_ms,
+            *(packed or pack_text(question.arguments)),
+        )
+        self._execute(self._ADD_APPROVAL, values)
+        return name
+
+    _BIND = "update approval set answer_id = ? where name = ? and answer_id is null"
+
+    def bind(self, approval_id: str, answer_id: int) -> None:
+        """Bind the approval of a request to the answer it got; one that is bound stays so."""
+        self._execute(self._BIND, (answer_id, approval_id))
+
+    _DECIDE = """
+        update approval
+        set
+          is_approved = ?, decided_ms = ?, decided_by = ?, reason = ?, follows = ?,
+          edited_size = ?, edited = ?
+        where name = ? and is_approved is null
+        """
+
+    _TELL_SESSION = """
+        update session
+        set
+          status = case when ? then 'FAILED' else status end,
+          updated_ms = max(updated_ms, ?)
+        where id = (select session_id from approval where name = ?)
+        """
+
+    def decide(
+        self, approval_id: str, decision: Decision, at_ms: int, packed: Packed | None = None
+    ) -> Approval:
+        """Write a decision; see `Store.decide`. `packed`: the edited arguments, if large."""
+        approval_id, decision = readable(approval_id), readable_decision(decision)
+        if decision.arguments is not None and packed is None:
+            packed = pack_text(decision.arguments)
+        values = (
+            decision.is_approved,
+            at_ms,
+            decision.by,
+            decision.reason,
+            decision.then,
+            *(packed or (None, None)),
+            approval_id,
+        )
+        if self._execute(self._DECIDE, values).rowcount == 0:
+            raise already_decided(self._read(approval_id))
+        self._execute(self._TELL_SESSION, (fails_session(decision), at_ms, approval_id))
+        return self._read(approval_id)
+
+    def _read(self, approval_id: str) -> Approval:
+        approval = read_approval(self._connection, approval_id)
+        if approval is None:
+            raise no_approval(approval_id)
+        return approval
+
+    # --- rounds -----------------------------------------------------------------------------
+
+    _FIND_ROOT = "select 1 from answer where id = ? and step_id = ?"
+
+    _FIND_ROUND = "select answer_id from round where root_id = ? and number = ?"
+
+    def find_round(self, step_id: int, root_id: int, number: int) -> int | None:
+        """Return the answer of a round; None = there is none yet.
+
+        Raises:
+            NotFound: there is no such step, or `root_id` is no answer of it.
+        """
+        if self._execute(self._FIND_ROOT, (root_id, step_id)).fetchone() is None:
+            raise NotFound(f"There is no step {step_id} with the answer {root_id}.")
+        row = self._execute(self._FIND_ROUND, (root_id, number)).fetchone()
+        return None if row is None else int(row[0])
+
+    _ADD_ROUND = "insert into round (root_id, number, answer_id) values (?, ?, ?)"
+
+    def add_round(self, root_id: int, number: int, answer_id: int) -> None:
+        """Write that an answer is the one of a round."""
+        self._execute(self._ADD_ROUND, (root_id, number, answer_id))
+
+    # --- what went out ----------------------------------------------------------------------
+
+    _ADD_DELIVERED = """
+        insert into delivered (
+          answer_id, status, form, is_sealed, pace_size, pace, size, content
+        )
+        values (?, ?, ?, ?, ?, ?, ?, ?)
+        on conflict do nothing
+        """
+
+    def record_delivered(
+        self, answer_id: int, delivered: RecordedAnswer, packed: Packed | None = None
+    ) -> bool:
+        """Write what goes out instead of an answer; False = something was written before.
+
+        `packed`: its `answer_raw`, for a large one. None = pack it here.
+
+        Raises:
+            NotFound: there is no such answer.
+        """
+        self._check_answer(answer_id)
+        values = (
+            answer_id,
+            delivered.status,
+            delivered.form,
+            delivered.is_sealed,
+            *pack(delivered.pace),
+            *(packed or pack(answer_raw(delivered))),
+        )
+        return self._execute(self._ADD_DELIVERED, values).rowcount == 1
+
+    _ADD_RELEASE = "insert into released (answer_id, run_name, released_ms) values (?, ?, ?)"
+
+    def record_release(self, answer_id: int, run_id: str | None, at_ms: int) -> int:
+        """Write that approved calls are about to go out; see `Store.record_release`.
+
+        Raises:
+            NotFound: there is no such answer.
+        """
+        self._check_answer(answer_id)
+        release_id = self._execute(self._ADD_RELEASE, (answer_id, run_id, at_ms)).lastrowid
+        assert release_id is not None, "an insert has a row id"
+        return release_id
+
+    _NOTE_RELEASED = "update released set is_written = 1 where id = ?"
+
+    def note_released(self, release_id: int) -> None:
+        """Write that a release went out whole; one that is gone is passed over."""
+        self._execute(self._NOTE_RELEASED, (release_id,))
+
+    _FIND_ANSWER = "select 1 from answer where id = ?"
+
+    def _check_answer(self, answer_id: int) -> None:
+        if self._execute(self._FIND_ANSWER, (answer_id,)).fetchone() is None:
+            raise NotFound(f"There is no answer with the id {answer_id}.")
