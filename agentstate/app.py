@@ -23,14 +23,13 @@ from agentstate.doors.proxy import ProxyDoor
 from agentstate.ground.addresses import is_loopback
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import SettingError
-from agentstate.ground.prices import load_prices
 from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
 from agentstate.ground.tasks import TaskSet
 from agentstate.house.mock import MockProvider
 from agentstate.steps.forward import Transports
-from agentstate.steps.ladder import Ladder
+from agentstate.steps.gate import Gate
 from agentstate.steps.pipeline import Pipeline
-from agentstate.steps.recording import Services
+from agentstate.steps.recording import build_services
 from agentstate.steps.target import Targets
 from agentstate.store import open_store
 from agentstate.store.base import Store
@@ -64,6 +63,7 @@ class App:
         )
         self._server: Server | None = None
         self._pipeline: Pipeline | None = None
+        self._gate: Gate | None = None
         self.interrupted_count = 0  # claims of a dead process, found at the start
 
     @property
@@ -82,19 +82,14 @@ class App:
         self.interrupted_count = await self._store.open()
         settings = self._settings
         targets = Targets(settings.providers, mock_only=settings.mock)
-        services = Services(
-            store=self._store,
-            ladder=Ladder(self._store),
-            transports=self._transports,
-            settings=settings,
-            prices=load_prices(),
-            tasks=self._tasks,
-            crash=crash_points(settings.crash_at),
+        services = build_services(
+            self._store, self._transports, settings, self._tasks, crash_points(settings.crash_at)
         )
+        self._gate = services.gate
         pipeline = self._pipeline = Pipeline(services, targets)
         door = FrontDoor(
             ProxyDoor(pipeline, self._transports, targets, settings),
-            Router(endpoint_table(self._store, pipeline, __version__)),
+            Router(endpoint_table(self._store, pipeline, __version__, services.gate)),
             Assets(),
             settings.server.hosts,
         )
@@ -118,6 +113,8 @@ class App:
     async def stop(self, drain_s: float) -> None:
         """Finish what is in flight within `drain_s`, then close the record. May be called again."""
         if self._server is not None:
+            if self._gate is not None:
+                self._gate.park()  # people take their time; what waits is on record
             until_s = monotonic_s() + drain_s
             cut = await self._server.stop(drain_s)
             stopped = await self._tasks.close(max(until_s - monotonic_s(), CUT_S))

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentstate import __version__
+from agentstate.ground.canonical import JSON
 from agentstate.ground.load import FILE_NAME, load_settings
 from agentstate.ground.logs import set_up_logs
-from agentstate.ground.settings import Row, read_environment, settings_table
+from agentstate.ground.settings import REPEATED, Row, read_environment, settings_table
+
+if TYPE_CHECKING:
+    from agentstate.cli_server import Record
 
 DEFAULT_VERB = "serve"
 DEFAULT_URL = "http://127.0.0.1:8080"
+LOGIN_NAMES = ("LOGNAME", "USER", "USERNAME")  # the last one is Windows'
 WIDTH_MAX = 100
 NAME_WIDTH = 34  # of the left column: the longest "key = default" that does not get its own line
 
@@ -74,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"agentstate {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"agentstate {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
         below = verbs.add_parser(
@@ -137,6 +145,12 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     crash.add_argument("--steps", type=int, default=50, metavar="N", help="length of the run (50)")
     crash.add_argument("--kill-at", type=int, metavar="N", help="step to die at (the middle)")
     crash.add_argument("--keep", type=Path, metavar="FILE", help="leave the database in FILE")
+    hitl = demos.add_parser(
+        "hitl",
+        help="decide whether an agent may send an e-mail",
+        allow_abbrev=False,
+    )
+    hitl.set_defaults(demo=_demo_hitl)
 
 
 def _demo(asked: argparse.Namespace) -> int:
@@ -148,6 +162,12 @@ def _demo_crash(asked: argparse.Namespace) -> int:
     from agentstate.house.demo import crash
 
     return crash(steps=asked.steps, kill_at=asked.kill_at, keep=asked.keep)
+
+
+def _demo_hitl(asked: argparse.Namespace) -> int:
+    from agentstate.house.demo_hitl import hitl
+
+    return hitl(_watch)
 
 
 # -- bench
@@ -183,11 +203,6 @@ def _add_sessions(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def _sessions(asked: argparse.Namespace) -> int:
-    action: Callable[[argparse.Namespace], int] = asked.action
-    return action(asked)
-
-
 def _sessions_list(asked: argparse.Namespace) -> int:
     from agentstate.cli_sessions import print_sessions
 
@@ -200,15 +215,159 @@ def _sessions_show(asked: argparse.Namespace) -> int:
     return print_session(asked.url, asked.session, as_json=asked.json)
 
 
+# -- approvals
+
+
+def _add_approvals(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    listing = actions.add_parser(
+        "list", help="what waits for a decision, the first asked first", allow_abbrev=False
+    )
+    listing.set_defaults(action=_approvals_list)
+    listing.add_argument("--all", action="store_true", help="what is decided too, newest first")
+    showing = actions.add_parser("show", help="one of them whole", allow_abbrev=False)
+    showing.set_defaults(action=_approvals_show)
+    approving = actions.add_parser("approve", help="let a call go", allow_abbrev=False)
+    approving.set_defaults(action=_approvals_approve)
+    rejecting = actions.add_parser("reject", help="refuse a call", allow_abbrev=False)
+    rejecting.set_defaults(action=_approvals_reject, then=None)
+    watching = actions.add_parser(
+        "watch", help="show each new one and take a key", allow_abbrev=False
+    )
+    watching.set_defaults(action=_approvals_watch)
+    for action in (showing, approving, rejecting):
+        action.add_argument("approval_id", metavar="ID")
+    approving.add_argument("--arguments", metavar="JSON", help="let it go with these instead")
+    follow = rejecting.add_mutually_exclusive_group()
+    for then, said in (("stop", "the call ends with 403"), ("continue", "the model is told")):
+        follow.add_argument(f"--{then}", dest="then", action="store_const", const=then, help=said)
+    for action in (approving, rejecting):
+        action.add_argument("--reason", metavar="TEXT", help="why; a rejected model is told")
+    for action in (approving, rejecting, watching):
+        action.add_argument("--by", metavar="NAME", help="who decides (default: your login)")
+    for action in (listing, showing, approving, rejecting):
+        action.add_argument("--json", action="store_true", help="print JSON")
+        _add_url(action)
+    _add_url(watching, reads_file=False)
+
+
+def _approvals_list(asked: argparse.Namespace) -> int:
+    from agentstate.cli_approvals import print_approvals
+
+    with _record(asked) as record:
+        return print_approvals(record, wants_all=asked.all, as_json=asked.json)
+
+
+def _approvals_show(asked: argparse.Namespace) -> int:
+    from agentstate.cli_approvals import print_approval
+
+    with _record(asked) as record:
+        return print_approval(record, asked.approval_id, as_json=asked.json)
+
+
+def _approvals_approve(asked: argparse.Namespace) -> int:
+    return _decide(asked, {"action": "APPROVED", "arguments": asked.arguments})
+
+
+def _approvals_reject(asked: argparse.Namespace) -> int:
+    return _decide(asked, {"action": "REJECTED", "then": asked.then})
+
+
+def _decide(asked: argparse.Namespace, action: dict[str, JSON]) -> int:
+    from agentstate.cli_approvals import decide
+
+    action |= {"reason": asked.reason, "by": asked.by or _login()}
+    with _record(asked) as record:
+        return decide(record, asked.approval_id, action, as_json=asked.json)
+
+
+def _approvals_watch(asked: argparse.Namespace) -> int:
+    return _watch(asked.url or DEFAULT_URL, by=asked.by)
+
+
+def _watch(url: str, is_over: Callable[[], bool] = lambda: False, by: str | None = None) -> int:
+    from agentstate.cli_keys import editor_of, read_keys
+    from agentstate.cli_server import RemoteRecord
+    from agentstate.cli_watch import Watch
+
+    # Into a pipe goes one line after another; an editor needs a terminal.
+    editor = editor_of(read_environment()) if sys.stdin.isatty() else None
+    with read_keys(sys.stdin) as keys:
+        record = RemoteRecord(url)
+        return Watch(record, keys, by=by or _login(), editor=editor, is_over=is_over).run()
+
+
+def _login() -> str | None:
+    environ = read_environment()
+    return next((environ[name] for name in LOGIN_NAMES if environ.get(name)), None)
+
+
+# -- policy
+
+
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    testing = actions.add_parser(
+        "test",
+        help="what it would have asked, denied and allowed of recorded calls",
+        allow_abbrev=False,
+    )
+    testing.set_defaults(action=_policy_test)
+    testing.add_argument(
+        "source",
+        nargs="?",
+        metavar="FILE|SESSION",
+        help="lines of JSON, a call or a chat message each, or a session (default: all sessions)",
+    )
+    testing.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"the policy (default: {FILE_NAME})"
+    )
+    testing.add_argument("--json", action="store_true", help="print JSON")
+    _add_url(testing)
+
+
+def _policy_test(asked: argparse.Namespace) -> int:
+    from agentstate.cli_policy import print_verdicts
+    from agentstate.steps.policy import Policy
+
+    loaded = load_settings({}, read_environment(), Path.cwd(), asked.config)
+    policy = Policy(loaded.settings.gate)
+    return print_verdicts(policy, asked.source, lambda: _record(asked), as_json=asked.json)
+
+
+# -- what several verbs share
+
+
+def _act(asked: argparse.Namespace) -> int:
+    action: Callable[[argparse.Namespace], int] = asked.action
+    return action(asked)
+
+
+def _add_url(parser: argparse.ArgumentParser, *, reads_file: bool = True) -> None:
+    otherwise = "; if none does, the file is read" if reads_file else ""
+    parser.add_argument(
+        "--url", help=f"where the server listens (default: {DEFAULT_URL}{otherwise})"
+    )
+
+
+def _record(asked: argparse.Namespace) -> AbstractContextManager[Record]:
+    from agentstate.cli_file import open_record
+
+    config: Path | None = getattr(asked, "config", None)
+    return open_record(asked.url or DEFAULT_URL, falls_back=asked.url is None, config=config)
+
+
 # A new verb is one row here.
 VERBS = (
     Verb("serve", "start the proxy (the default verb)", _add_serve, _serve, settings_help),
     Verb("demo", "show what it does, with no key and no network", _add_demo, _demo),
     Verb("bench", "measure what it promises, on this machine", _add_bench, _bench),
-    Verb("sessions", "look at the sessions of a running server", _add_sessions, _sessions),
+    Verb("sessions", "look at the sessions of a running server", _add_sessions, _act),
+    Verb("approvals", "decide on calls that wait for a person", _add_approvals, _act),
+    Verb("policy", "try out what the gate asks about", _add_policy, _act),
 )
 
-_ABOUT = ("-h", "--help", "--version")  # asked of the program, not of its default verb
+_ABOUT = ("-h", "--help", "-V", "--version")  # asked of the program, not of its default verb
 
 
 def _flag_help(row: Row) -> str:
@@ -225,7 +384,7 @@ def _metavar(row: Row) -> str:
 def _header(section: str) -> str:
     if not section:
         return "(at the top)"
-    return "[[provider]], one for each" if section == "provider" else f"[{section}]"
+    return f"[[{section}]], one for each" if section in REPEATED else f"[{section}]"
 
 
 def _setting_lines(row: Row) -> Iterator[str]:

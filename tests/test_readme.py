@@ -34,7 +34,8 @@ def settings_markdown() -> str:
         if row.section == "provider":
             continue
         flag = f" (`{row.flag}`)" if row.flag else ""
-        lines.append(f"| `{row.name}`{flag} | `{row.shown_default}` | {row.help} |")
+        default = f"`{row.shown_default}`" if row.shown_default else ""
+        lines.append(f"| `{row.name}`{flag} | {default} | {row.help} |")
     return "\n".join(lines)
 
 
@@ -56,7 +57,7 @@ def test_the_table_of_settings_is_the_one_of_the_code() -> None:
 
 
 def test_every_endpoint_verb_and_session_header_is_named() -> None:
-    table = endpoint_table(None, None, "")  # type: ignore[arg-type]  # only the rows are read
+    table = endpoint_table(None, None, "", None)  # type: ignore[arg-type]  # only the rows are read
     for endpoint in table:
         assert f"`{endpoint.method} {endpoint.pattern}`" in README
     for verb in VERBS:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from agentstate.dialects import DIALECTS, dialect_for_path
@@ -26,14 +27,18 @@ from agentstate.ground.errors import (
     AgentStateError,
     BadRequest,
     ClientError,
+    UngatedPath,
     UpstreamError,
     shorten,
 )
+from agentstate.ground.records import RecordedAnswer
 from agentstate.ground.settings import Settings
 from agentstate.steps import forward
+from agentstate.steps.call import Entry
+from agentstate.steps.fetched import fetched_id
 from agentstate.steps.forward import Transports
 from agentstate.steps.identify import check_session
-from agentstate.steps.pipeline import Entry, Pipeline
+from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.reply import error_response, passed_headers
 from agentstate.steps.target import HOP_HEADER, Target, Targets, is_native, upstream_headers
 from agentstate.wire.message import (
@@ -48,6 +53,15 @@ from agentstate.wire.message import (
 )
 
 MIB = 1024 * 1024
+# Models call tools there in forms that are not held: realtime sessions, OpenAI's Assistants, and
+# batches of calls, whose answers come as files.
+UNGATED_PATHS = (
+    "/v1/realtime",
+    "/v1/assistants",
+    "/v1/threads",
+    "/v1/batches",
+    "/v1/messages/batches",
+)
 
 
 class LoopFound(ClientError):
@@ -113,6 +127,8 @@ class ProxyDoor:
         dialect = dialect_for_path(_below(address), request.query) if is_call else None
         owner = dialect.provider if dialect else owner_of(_below(address), request.headers)
         try:
+            if self._settings.gate.strict:
+                _check_gated(request, address)
             _check_head(request)
             if owner == "gemini":
                 hide_key(request)
@@ -170,7 +186,43 @@ class ProxyDoor:
         if request.method == "GET" and address.path == "/v1/models" and not target.keeps_v1:
             names = self._targets.list_models(owner, address.provider)
             return await self._list_models(request, target, names)
+        response_id = fetched_id(request.method, address.path)
+        if response_id is not None and owner == "openai":
+            return await self._fetch(request, address, target, response_id)
         return await self._pass(request, address, target)
+
+    async def _fetch(
+        self, request: Request, address: Address, target: Target, response_id: str
+    ) -> Response:
+        """Fetch a response by its id; in a session its tool calls are looked at first."""
+        dialect = dialect_for_path("/responses")
+        assert dialect is not None, "Responses is a dialect"
+        entry = Entry(dialect, address.path, request.query, address.session, address.provider)
+        caller = self._pipeline.read_caller(request, entry)
+        if caller is None:
+            return await self._pass(request, address, target)
+        call = OutCall(
+            method="GET",
+            origin=target.origin,
+            target=target.path(address.path, request.query),
+            headers=upstream_headers(request.headers, target),
+        )
+        exchange = await self._send(request, target, call, self._limits)
+        try:
+            content = await exchange.read(self._settings.stream.answer_bytes_max)
+        except UpstreamError as error:
+            raise forward.name_provider(error, target.provider) from error
+        finally:
+            await exchange.close()
+        kind = (exchange.headers.get(b"content-type") or b"").lower()
+        form: Literal["events", "body"] = (
+            "events" if kind.startswith(b"text/event-stream") else "body"
+        )
+        headers = forward.answer_headers(exchange, target)
+        recorded = RecordedAnswer(exchange.status, headers, form, content)
+        return await self._pipeline.fetched.answer(
+            request, dialect, caller, target, response_id, recorded
+        )
 
     async def _list_models(
         self, request: Request, target: Target, names: tuple[str, ...]
@@ -348,12 +400,27 @@ def _check_head(request: Request) -> None:
             "This call has been through this proxy before: a provider's base URL points back at "
             "it. Check OPENAI_BASE_URL and the [[provider]] rows."
         )
-    upgrades = b",".join(request.headers.all(b"upgrade")).lower().split(b",")
-    if any(protocol.strip().partition(b"/")[0] == b"websocket" for protocol in upgrades):
+    if _wants_websocket(request):
         raise WebSocketUnsupported(
             "This proxy does not speak WebSocket, which this call asks to switch to (realtime, or "
             "Responses over WebSocket). Use the HTTP form of the API, or connect to the provider "
             "directly; such calls are neither recorded nor gated."
+        )
+
+
+def _wants_websocket(request: Request) -> bool:
+    upgrades = b",".join(request.headers.all(b"upgrade")).lower().split(b",")
+    return any(protocol.strip().partition(b"/")[0] == b"websocket" for protocol in upgrades)
+
+
+def _check_gated(request: Request, address: Address) -> None:
+    """Refuse paths on which a model's tool calls pass by the gate, where the setting says so."""
+    if _wants_websocket(request) or any(
+        address.path == path or address.path.startswith(path + "/") for path in UNGATED_PATHS
+    ):
+        raise UngatedPath(
+            f"gate.strict is on, and tool calls on {shorten(address.path)} cannot be held for "
+            "approval. Use chat completions, Responses or Messages, or turn gate.strict off."
         )
 
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentstate.ground.records import Candidate
+from agentstate.steps.call import Call
 from agentstate.steps.flight import Flight
 from agentstate.steps.identify import Caller
-from agentstate.steps.recording import Call
 from agentstate.steps.upstream import UpstreamCall
 
 _Key = tuple[str, bytes]

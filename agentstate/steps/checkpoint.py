@@ -92,6 +92,7 @@ def make_checkpoint(
     prices: Prices,
     latency_ms: int,
     first_content_ms: int | None,
+    approval_id: str | None = None,
 ) -> Checkpoint:
     """Gather all that is known of an answer at the moment it is committed.
 
@@ -118,6 +119,7 @@ def make_checkpoint(
         cost_microusd=cost_of(prices, provider, model, answer),
         latency_ms=latency_ms,
         first_content_ms=first_content_ms,
+        approval_id=approval_id,
     )
 
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from agentstate.ground.errors import AgentStateError
 from agentstate.ground.records import RecordedAnswer
+from agentstate.steps.gate import Hold
 from agentstate.steps.ladder import Hit
-from agentstate.wire.message import Abort, Pair
+from agentstate.wire.message import Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Landing:
     attempts: int = 0
     cost_microusd: int | None = None
     upstream_s: float = 0.0  # of the call's time, what was spent waiting for upstreams
+    hold: Hold | None = None  # what must be decided before the answer goes out; None = nothing
+    shown_bytes: int = 0  # of the answer's content, what was handed to the followers
 
 
 class Flight:
@@ -60,6 +63,8 @@ class Flight:
         self.followers: set[Follower] = set()  # clients attached now
         # Called with True when the last follower leaves, with False when one comes back.
         self.on_desert: Callable[[bool], None] | None = None
+        # Frames are kept, or a person is being asked: clients hear nothing, and must not time out.
+        self.is_keeping = False
         self._pieces: list[bytes] = []
         self._bytes = 0
         self._spool_bytes_max = spool_bytes_max
@@ -83,16 +88,18 @@ class Flight:
             self._bytes += len(piece)
             self._wake()
 
+    def keep(self, is_keeping: bool) -> None:
+        """Say whether followers hear nothing though something has come."""
+        if is_keeping is not self.is_keeping:
+            self.is_keeping = is_keeping
+            self._wake()
+
     def land(self, landing: Landing) -> None:
         """End the flight. The first landing stands."""
         if self.landing is None:
             self.landing = landing
             self.on_desert = None  # it would keep the call alive that it belongs to
             self._wake()
-
-    def content(self) -> bytes:
-        """Return all that was published."""
-        return b"".join(self._pieces)
 
     async def room(self) -> None:
         """Wait while the fastest reader is more than the spool behind; not if nobody reads."""
@@ -113,16 +120,20 @@ class Flight:
             self.on_desert(False)
         return follower
 
-    async def started(self) -> None:
-        """Wait for the head or the landing, whichever comes first."""
-        while self.head is None and self.landing is None:
-            await self._news()
+    async def changed(self, patience_s: float) -> bool:
+        """Wait until something changes; while it keeps, no longer than `patience_s`.
 
-    async def landed(self) -> Landing:
-        """Wait for the landing."""
-        while self.landing is None:
+        Returns False where that time has passed.
+        """
+        if not self.is_keeping:
             await self._news()
-        return self.landing
+            return True
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._news()
+        except TimeoutError:
+            return False
+        return True
 
     # --- shared with Follower ---------------------------------------------------------------
 
@@ -160,13 +171,15 @@ class Follower:
     may leave before it read its first piece.
     """
 
-    __slots__ = ("_flight", "_index", "on_delivered", "reads", "taken")
+    __slots__ = ("_flight", "_index", "_is_written", "heartbeat", "heartbeat_s", "reads", "taken")
 
     def __init__(self, flight: Flight, *, reads: bool) -> None:
         self._flight = flight
         self.reads = reads
         self._index = 0
-        self.on_delivered: Callable[[], None] | None = None  # once all was written
+        self._is_written = False  # the piece before was handed out, and not counted yet
+        self.heartbeat = b""
+        self.heartbeat_s = 10.0
         self.taken = 0  # bytes the client's socket has accepted
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -175,24 +188,22 @@ class Follower:
     async def __anext__(self) -> bytes:
         """Return the next piece. Asking for it means that the one before was written.
 
-        Raises:
-            Abort: the flight ended without an answer after its head went out.
+        While the flight keeps what has come, a heartbeat is a piece of its own.
         """
         flight = self._flight
         pieces = flight._pieces
-        if self._index:
+        if self._is_written:
+            self._is_written = False
             self.taken += len(pieces[self._index - 1])
             flight._make_room()
         while self._index >= len(pieces):
             if flight.landing is not None:
                 self.leave()
-                if flight.landing.answer is None:
-                    raise Abort
-                if self.on_delivered is not None:
-                    self.on_delivered()
                 raise StopAsyncIteration
-            await flight._news()
+            if not await flight.changed(self.heartbeat_s):
+                return self.heartbeat
         self._index += 1
+        self._is_written = True
         return pieces[self._index - 1]
 
     async def aclose(self) -> None:

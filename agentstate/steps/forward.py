@@ -92,12 +92,22 @@ def begin(target: Target, headers: Headers) -> Try:
 
 
 def out_call(
-    target: Target, headers: Headers, path: str, query: str, raw: bytes, ask: Ask | None
+    target: Target,
+    headers: Headers,
+    path: str,
+    query: str,
+    raw: bytes,
+    ask: Ask | None,
+    changed: dict[str, JSON] | None = None,
 ) -> OutCall:
-    """Return the call as it goes upstream. `ask` None: the body was not read."""
+    """Return the call as it goes upstream.
+
+    `ask` None: the body was not read. `changed`: the body to send in its place; None = as it came.
+    """
     body, sent = raw, upstream_headers(headers, target)
     if ask is not None and not target.is_mock and target.model != ask.model:
-        changed: dict[str, JSON] = {**ask.body, "model": target.model}
+        changed = {**(changed or ask.body), "model": target.model}
+    if changed is not None:
         body = encode(changed)
         sent = tuple(pair for pair in sent if pair[0].lower() != b"content-encoding")
     return OutCall(

@@ -8,11 +8,13 @@ in anything that changes an answer.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from agentstate.dialects.base import Ask, Dialect
+from agentstate.ground.approvals import Then
 from agentstate.ground.canonical import JSON, canonical, digest
 from agentstate.ground.errors import BadRequest, shorten
 from agentstate.ground.records import Identity, Part, RequestRecord
@@ -52,6 +54,9 @@ class Caller:
     is_retry: bool  # the client's own retry of a call it made before
     replay: ReplayMode
     cancels_on_disconnect: bool
+    requires_approval: bool = False  # a person is to decide before the request goes upstream
+    on_reject: Then | None = None  # what follows a rejection; None = as the setting says
+    hold_timeout_s: float | None = None  # how long it waits for a decision; None = as set, 0 = any
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +102,13 @@ def read_caller(
     """
     session = _read_session(headers, url_session)
     if session is None:
+        if _read_require_approval(headers):
+            raise BadRequest(
+                "x-agent-require-approval asks that a person approves this call first, and only "
+                "calls of a session can be held. Name one with x-agent-session-id.",
+                param="x-agent-require-approval",
+            )
         return None
-    if (headers.text(b"x-agent-require-approval") or "false").lower() != "false":
-        # Fail closed: who asks for a person must not be answered without one.
-        raise BadRequest(
-            "x-agent-require-approval asks that a person approves this call first, which this "
-            "version cannot do yet. Leave the header out, or do not send the call.",
-            param="x-agent-require-approval",
-        )
     call_id = _read_id(headers, b"x-agent-call-id") or _read_id(headers, b"idempotency-key")
     return Caller(
         session=session,
@@ -114,6 +118,9 @@ def read_caller(
         is_retry=(headers.get(b"x-stainless-retry-count") or b"0") not in (b"0", b""),
         replay=_read_replay(headers, settings),
         cancels_on_disconnect=_read_on_disconnect(headers),
+        requires_approval=_read_require_approval(headers),
+        on_reject=_read_on_reject(headers),
+        hold_timeout_s=_read_hold_timeout(headers),
     )
 
 
@@ -292,6 +299,42 @@ def _read_replay(headers: Headers, settings: ReplaySettings) -> ReplayMode:
     raise BadRequest(
         f"x-agent-replay must be pinned, exact, refresh or off; found {shorten(value)!r}.",
         param="x-agent-replay",
+    )
+
+
+def _read_require_approval(headers: Headers) -> bool:
+    value = (headers.text(b"x-agent-require-approval") or "false").lower()
+    if value in ("true", "1", "yes"):
+        return True
+    if value in ("false", "0", "no"):
+        return False
+    # Fail closed: who asks for a person in words nobody knows is not answered without one.
+    raise BadRequest(
+        f"x-agent-require-approval must be true or false; found {shorten(value)!r}.",
+        param="x-agent-require-approval",
+    )
+
+
+def _read_on_reject(headers: Headers) -> Then | None:
+    value = headers.text(b"x-agent-on-reject")
+    if value in (None, "stop", "continue"):
+        return cast(Then | None, value)
+    raise BadRequest(
+        f"x-agent-on-reject must be stop or continue; found {shorten(str(value))!r}.",
+        param="x-agent-on-reject",
+    )
+
+
+def _read_hold_timeout(headers: Headers) -> float | None:
+    value = headers.text(b"x-agent-hold-timeout")
+    if value is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,3})?", value, re.ASCII):
+        return float(value)
+    raise BadRequest(
+        "x-agent-hold-timeout must be seconds from 0, which is no limit; found "
+        f"{shorten(value)!r}.",
+        param="x-agent-hold-timeout",
     )
 
 

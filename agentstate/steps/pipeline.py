@@ -17,29 +17,35 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import replace
 
-from agentstate.dialects.base import Ask, Dialect
+from agentstate.dialects.base import Ask
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s, now_ms
-from agentstate.ground.errors import AgentStateError, StoreError, UpstreamTimeout
-from agentstate.ground.records import Identity, RequestRecord
+from agentstate.ground.errors import AgentStateError, GateError, StoreError, UpstreamTimeout
+from agentstate.ground.records import Identity, RecordedAnswer, RequestRecord
 from agentstate.steps.air import Air, Airborne, OwnSky, Patience
+from agentstate.steps.call import Call, Entry
+from agentstate.steps.delivery import Delivery, heartbeat_s, takes_interim
 from agentstate.steps.drift import Masker
+from agentstate.steps.fetched import Fetched
 from agentstate.steps.flight import Flight, Follower, Landing
+from agentstate.steps.gate import Hold, is_settled
+from agentstate.steps.holding import Held, Holding, content_of
 from agentstate.steps.identify import Caller, Scope, identify, raw_key, read_caller, read_scope
 from agentstate.steps.ladder import Hit
-from agentstate.steps.misses import Miss
+from agentstate.steps.landed import landed_response, stream_marks
 from agentstate.steps.pace import at_recorded_speed
-from agentstate.steps.recording import Call, Services
+from agentstate.steps.recording import Services
 from agentstate.steps.reply import (
+    EVENTS_TYPE,
     answer_response,
     error_response,
     marks,
-    refusal_response,
     replayed_headers,
     stream_headers,
 )
+from agentstate.steps.rounds import LetOut, Passed
 from agentstate.steps.target import Targets, is_native
 from agentstate.steps.upstream import UpstreamCall
 from agentstate.wire.coding import decode_request_body
@@ -52,17 +58,6 @@ MIB = 1024 * 1024
 READ_ON_LOOP_BYTES_MAX = 32 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """How a call came in: what its URL said."""
-
-    dialect: Dialect
-    path: str  # below the base, e.g. /v1/chat/completions
-    query: str
-    url_session: str | None = None  # None = not named in the URL
-    url_provider: str | None = None
-
-
 class Pipeline:
     """Takes calls that name a session through their life."""
 
@@ -72,6 +67,8 @@ class Pipeline:
         self._store = services.store
         self._targets = targets
         self._masker = Masker(re.compile(each) for each in services.settings.replay.mask)
+        self._holding = Holding(services)
+        self.fetched = Fetched(services, self._holding)
         self._air = Air()
 
     @property
@@ -92,7 +89,11 @@ class Pipeline:
         try:
             return await self._answer(request, entry, caller)
         except AgentStateError as error:
-            own = marks(session=caller.session, overhead_s=monotonic_s() - request.started_s)
+            own = marks(
+                session=caller.session,
+                overhead_s=monotonic_s() - request.started_s,
+                approval_id=error.approval_id if isinstance(error, GateError) else None,
+            )
             return error_response(entry.dialect, error, own)
 
     async def _answer(self, request: Request, entry: Entry, caller: Caller) -> Response | None:
@@ -121,7 +122,7 @@ class Pipeline:
                     # The call it joined was content with less.
                     airborne, leads = self._launch(call), True
                 case Hit():
-                    return await self._replay(request, entry, caller, delivered, call)
+                    return await self._replay(request, entry, caller, scope, delivered, call, raw)
                 case Airborne():
                     airborne, leads = delivered, False
 
@@ -192,7 +193,7 @@ class Pipeline:
         if hit is None:
             return None
         return await self._replay(
-            request, entry, caller, hit, None, raw, wants_stream=candidates[0].streams
+            request, entry, caller, scope, hit, None, raw, wants_stream=candidates[0].streams
         )
 
     async def _replay(
@@ -200,9 +201,10 @@ class Pipeline:
         request: Request,
         entry: Entry,
         caller: Caller,
+        scope: Scope,
         hit: Hit,
         call: Call | None,
-        raw: bytes = b"",
+        raw: bytes,
         *,
         wants_stream: bool = False,
     ) -> Response:
@@ -220,30 +222,41 @@ class Pipeline:
             # That it was replayed is what forgives the tool a new result, so it has to survive a
             # kill of the process.
             await self._keep(self._store.keep_replays())
+        hold: Hold | None = None
+        if await self._holding.is_needed(found, raw if call is None else call.plain):
+            call = call or await self._read_call(request, entry, caller, scope, raw)
+            hold = await self._holding.examine(call, found, answer)
         wants_usage = call is not None and call.ask.wants_usage
         if call is not None:
             wants_stream = call.ask.streams
         elif wants_stream and answer.form == "body":
             # Rare: a stream that was answered whole. What it asked for is in the body alone.
             wants_usage = self._read_ask(request, entry, raw).wants_usage
-        own = marks(
-            session=caller.session,
-            step_number=found.step_number,
-            hit=hit.rung,
-            provider=found.provider or "",
-            model=found.model,
-            attempts=0,
-            cost_microusd=0,
-            overhead_s=monotonic_s() - request.started_s,
-        )
-        response = answer_response(
-            entry.dialect,
-            answer,
-            own,
-            wants_stream=wants_stream,
-            wants_usage=wants_usage,
-        )
-        response.headers = list(replayed_headers(response.headers))
+
+        def render(answer: RecordedAnswer) -> Response:
+            is_open = hold is not None and not is_settled(hold.approvals)
+            own = marks(
+                session=caller.session,
+                step_number=found.step_number,
+                hit="joined" if is_open else hit.rung,
+                provider=found.provider or "",
+                model=found.model,
+                attempts=0,
+                cost_microusd=0,
+                overhead_s=monotonic_s() - request.started_s,
+                approval_id=hold.approval_id if hold else None,
+            )
+            response = answer_response(
+                entry.dialect, answer, own, wants_stream=wants_stream, wants_usage=wants_usage
+            )
+            response.headers = list(replayed_headers(response.headers))
+            return response
+
+        if hold is not None:
+            assert call is not None, "it was read to be examined"
+            held = Held(call, hold, answer, found.step_id, render)
+            return await self._holding.deliver(request, held)
+        response = render(answer)
         self._watch_delivery(request, caller, found.step_id)
         if self._settings.replay.speed == "recorded" and answer.pace:
             response = at_recorded_speed(response, answer)
@@ -325,15 +338,12 @@ class Pipeline:
         assert follower is not None
         request.on_gone(follower.leave)
         try:
-            if not call.ask.streams:
-                await flight.landed()
-            else:
-                await flight.started()
-                if flight.head is not None:
-                    await self._record_joined(airborne, call)
-                    response = self._stream_response(airborne, call, follower, leads=leads)
-                    follower = None  # it leaves when the response ends
-                    return response
+            is_open = await self._wait_for(flight, call, request)
+            if is_open:
+                await self._record_joined(airborne, call)
+                response = self._stream_response(airborne, call, request, follower, leads=leads)
+                follower = None  # it leaves when the response ends
+                return response
         finally:
             if follower is not None:
                 follower.leave()
@@ -343,14 +353,37 @@ class Pipeline:
             return landing.hit
         if isinstance(landing.elsewhere, Airborne):
             return landing.elsewhere
+        miss = airborne.upstream.miss
         if landing.answer is None:
-            return _landed_response(landing, call, airborne.upstream.miss, leads=True)
+            return landed_response(landing, call, miss, leads=True)
         await self._record_joined(airborne, call)
         if not leads and not request.is_gone():
             self._count_joined(airborne, call)
+        if landing.hold is not None:
+
+            def render(answer: RecordedAnswer) -> Response:
+                return landed_response(replace(landing, answer=answer), call, miss, leads=leads)
+
+            held = Held(call, landing.hold, landing.answer, landing.step_id, render)
+            return await self._holding.deliver(request, held)
         if landing.step_id is not None:
             self._watch_delivery(request, call.caller, landing.step_id)
-        return _landed_response(landing, call, airborne.upstream.miss, leads=leads)
+        return landed_response(landing, call, miss, leads=leads)
+
+    async def _wait_for(self, flight: Flight, call: Call, request: Request) -> bool:
+        """Wait for the landing, or until a stream can begin: then True."""
+        settings = self._settings.gate
+        every_s = heartbeat_s(request.headers, settings)
+        while flight.landing is None:
+            if call.ask.streams and flight.head is not None:
+                return True
+            if await flight.changed(every_s):
+                continue
+            if call.ask.streams:
+                return True  # with a head of our own, so that there can be heartbeats
+            if takes_interim(request, settings):
+                request.send_interim(102)
+        return call.ask.streams and flight.head is not None
 
     async def _record_joined(self, airborne: Airborne, call: Call) -> None:
         """Write that a call got a step that was begun by another run, or with other words."""
@@ -371,71 +404,46 @@ class Pipeline:
             )
 
     def _stream_response(
-        self, airborne: Airborne, call: Call, follower: Follower, *, leads: bool
+        self, airborne: Airborne, call: Call, request: Request, follower: Follower, *, leads: bool
     ) -> Response:
-        head = airborne.flight.head
-        assert head is not None, "a stream that began has a head"
+        flight = airborne.flight
+        # Where a person is asked before the call goes upstream there is no head to pass on yet.
+        status, headers = (
+            (flight.head.status, flight.head.headers) if flight.head else (200, (EVENTS_TYPE,))
+        )
 
-        def delivered() -> None:
-            landing = airborne.flight.landing
-            if landing is not None and landing.step_id is not None:
-                self._services.ladder.note_delivered(call.caller, landing.step_id)
+        def begin(landing: Landing) -> asyncio.Task[Passed]:
+            assert landing.hold is not None
+            assert landing.answer is not None
+            held = Held(call, landing.hold, landing.answer, landing.step_id, render)
+            return self._holding.begin(held)
+
+        def render(answer: RecordedAnswer) -> Response:
+            return answer_response(
+                call.dialect, answer, [], wants_stream=True, wants_usage=call.ask.wants_usage
+            )
+
+        def delivered(let_out: LetOut | None) -> None:
+            landing = flight.landing
+            if landing is not None:
+                self._holding.note_let_out(call, landing.step_id, let_out)
             if not leads:
                 self._count_joined(airborne, call)
 
-        follower.on_delivered = delivered
-        own = self._stream_marks(airborne, call, leads=leads)
-        return Response(head.status, stream_headers((*head.headers, *own)), follower)
-
-    def _stream_marks(
-        self, airborne: Airborne, call: Call, *, leads: bool
-    ) -> list[tuple[bytes, bytes]]:
-        claimed = airborne.upstream.claimed
-        overhead_s = monotonic_s() - call.started_s - airborne.upstream.upstream_s
-        return marks(
-            session=call.caller.session,
-            step_number=claimed.step_number if claimed else None,
-            hit=None if leads else "joined",
-            provider=airborne.call.target.provider,
-            model=airborne.call.ask.model,
-            overhead_s=overhead_s if leads else None,
-            miss=_miss_text(airborne.upstream.miss),
+        body = Delivery(
+            call.dialect,
+            flight=flight,
+            follower=follower,
+            every_s=heartbeat_s(request.headers, self._settings.gate),
+            begin=begin,
+            render=lambda answer: content_of(render(answer)),
+            on_delivered=delivered,
         )
+        own = stream_marks(airborne, call, leads=leads)
+        return Response(status, stream_headers((*headers, *own)), body)
 
 
 def _alias(airborne: Airborne, call: Call) -> bytes | None:
     """Return the fingerprint of a call that is not quite the one in the air; None = it is."""
     exact = call.identity.exact
     return None if exact == airborne.call.identity.exact else exact
-
-
-def _miss_text(miss: Miss | None) -> str | None:
-    return None if miss is None else miss.as_header()
-
-
-def _landed_response(landing: Landing, call: Call, miss: Miss | None, *, leads: bool) -> Response:
-    overhead_s = monotonic_s() - call.started_s - landing.upstream_s
-    own = marks(
-        session=call.caller.session,
-        step_number=landing.step_number,
-        hit=None if leads else "joined",
-        provider=landing.provider,
-        model=landing.model,
-        attempts=landing.attempts,
-        cost_microusd=landing.cost_microusd if leads else 0,
-        overhead_s=overhead_s if leads else None,
-        is_unsaved=landing.is_unsaved,
-        miss=_miss_text(miss),
-    )
-    if landing.answer is not None:
-        return answer_response(
-            call.dialect,
-            landing.answer,
-            own,
-            wants_stream=call.ask.streams,
-            wants_usage=call.ask.wants_usage,
-        )
-    if landing.refusal is not None:
-        return refusal_response(landing.refusal, own)
-    assert landing.error is not None, "a landing has an outcome"
-    return error_response(call.dialect, landing.error, own)

@@ -10,23 +10,26 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.chat import Answer
 from agentstate.ground.clock import monotonic_s, now_ms
-from agentstate.ground.errors import AgentStateError, StoreError
-from agentstate.ground.prices import Prices
-from agentstate.ground.records import Claim, Claimed, Identity, RecordedAnswer, RequestRecord, Tail
+from agentstate.ground.errors import AgentStateError, StoreError, shorten
+from agentstate.ground.prices import Prices, load_prices
+from agentstate.ground.records import Claim, Claimed, RecordedAnswer, Tail
 from agentstate.ground.settings import Settings
 from agentstate.ground.tasks import TaskSet
+from agentstate.steps.call import Call
 from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
 from agentstate.steps.flight import Landing
 from agentstate.steps.forward import Transports, Try
-from agentstate.steps.identify import Caller, Sought, last_prompt, message_digest
+from agentstate.steps.gate import Gate, Hold
+from agentstate.steps.identify import last_prompt
 from agentstate.steps.ladder import Ladder
 from agentstate.steps.misses import Miss
-from agentstate.steps.target import Target
+from agentstate.steps.policy import Policy
+from agentstate.steps.rounds import Rounds
+from agentstate.steps.screen import Screen
+from agentstate.steps.splices import Splices
 from agentstate.store.base import Store
-from agentstate.wire.message import Headers
 
 log = logging.getLogger("agentstate.recording")
 
@@ -42,37 +45,43 @@ class Services:
     prices: Prices
     tasks: TaskSet
     crash: Callable[[str], None]  # called at each named point where a test may kill the process
+    gate: Gate
+    splices: Splices
+    rounds: Rounds
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call that names a session, read and identified."""
-
-    dialect: Dialect
-    path: str  # below the base, e.g. /v1/chat/completions
-    query: str
-    headers: Headers
-    started_s: float
-    arrived_ms: int  # see `Ladder.moment`
-    caller: Caller
-    ask: Ask
-    raw: bytes  # the body as received
-    identity: Identity
-    record: RequestRecord
-    target: Target
-
-    def sought(self) -> Sought:
-        """Return the call as the ladder needs it."""
-        chain = tuple(part.digest for part in self.record.chain)
-        return Sought(
-            dialect=self.dialect,
-            caller=self.caller,
-            identity=self.identity,
-            ask=self.ask,
-            # A text that stands for a message is in no recorded chain, but begins a conversation.
-            chain=chain or tuple(map(message_digest, self.ask.messages)),
-            goes_to_mock=self.target.is_mock,
-        )
+def build_services(
+    store: Store,
+    transports: Transports,
+    settings: Settings,
+    tasks: TaskSet,
+    crash: Callable[[str], None],
+) -> Services:
+    """Build what calls need from what the house has."""
+    prices = load_prices()
+    gate = Gate(store, settings.gate, Policy(settings.gate))
+    splices = Splices(store)
+    rounds = Rounds(
+        store=store,
+        gate=gate,
+        splices=splices,
+        transports=transports,
+        settings=settings,
+        prices=prices,
+        tasks=tasks,
+    )
+    return Services(
+        store=store,
+        ladder=Ladder(store),
+        transports=transports,
+        settings=settings,
+        prices=prices,
+        tasks=tasks,
+        crash=crash,
+        gate=gate,
+        splices=splices,
+        rounds=rounds,
+    )
 
 
 class Recording:
@@ -85,6 +94,9 @@ class Recording:
         self.is_saved = False  # an answer is on the disk
         self.is_noted = False  # how the call ended is written, or nothing has to be
         self.upstream_s = 0.0  # spent waiting for the upstream until the head was released
+        self.approval_id: str | None = None  # that let the request go upstream; None = none had to
+        self._answer_id: int | None = None  # None = none is on the disk
+        self._does_scan: bool | None = None  # None = not found out yet: it reads the whole body
 
     def since_start_ms(self) -> int:
         """Return how long ago the request's head came."""
@@ -149,9 +161,10 @@ class Recording:
             prices=services.prices,
             latency_ms=self.since_start_ms(),
             first_content_ms=first_content_ms,
+            approval_id=self.approval_id,
         )
         try:
-            await services.store.record_answer(checkpoint)
+            self._answer_id = await services.store.record_answer(checkpoint)
         except StoreError as error:
             log.error(
                 "session %r: an answer could not be saved and is delivered once: %s",
@@ -161,6 +174,39 @@ class Recording:
             return
         self.is_saved = self.is_noted = True
         services.crash("after_commit")
+
+    def screen(self) -> Screen:
+        """Return what stands between a stream of this call and its clients."""
+        return Screen(
+            self._services.gate.policy,
+            scans_text=self._scans_text(),
+            holds_calls=self._services.settings.stream.tool_calls == "hold",
+        )
+
+    def _scans_text(self) -> bool:
+        if self._does_scan is None:
+            self._does_scan = self._services.gate.scans_text(self._call)
+        return self._does_scan
+
+    async def examine(self, answer: Answer) -> Hold | None:
+        """Return what must be decided about the answer that was committed; None = nothing.
+
+        Raises:
+            StoreError: something must, and it is not on record: the answer must not go out.
+        """
+        gate = self._services.gate
+        findings = gate.find(self._call, answer, scans_text=self._scans_text())
+        if self.claimed is None or self._answer_id is None:
+            if findings:
+                raise StoreError(
+                    f"The answer calls {shorten(findings[0].tool)}, which a person must approve, "
+                    "and it could not be put on record. It was not released."
+                )
+            return None
+        if not findings:
+            gate.note_clear(self._answer_id)
+            return None
+        return await gate.ask(self.claimed.step_id, self._answer_id, findings, self._call.caller)
 
     async def append(self, answer: Answer, content: bytes, pace: bytes, *, seals: bool) -> None:
         """Append what came after the completing frame, with the usage it brought."""
@@ -215,6 +261,8 @@ class Recording:
         refusal: RecordedAnswer | None = None,
         error: AgentStateError | None = None,
         read: Answer | None = None,
+        hold: Hold | None = None,
+        shown_bytes: int = 0,
     ) -> Landing:
         """Return how the call ended. `read`: the answer in neutral form, where there is one."""
         return Landing(
@@ -229,4 +277,6 @@ class Recording:
             attempts=1,
             cost_microusd=self.cost(read) if read else None,
             upstream_s=self.upstream_s,
+            hold=hold,
+            shown_bytes=shown_bytes,
         )

@@ -74,6 +74,7 @@ def marks(
     overhead_s: float | None = None,
     is_unsaved: bool = False,
     miss: str | None = None,
+    approval_id: str | None = None,
 ) -> list[Pair]:
     """Return our own headers (DESIGN section 3.3). What is not known is absent."""
     found: list[Pair] = [
@@ -98,6 +99,8 @@ def marks(
         found.append((b"x-agentstate-overhead-ms", b"%.3f" % (overhead_s * 1000)))
     if miss is not None:
         found.append((b"x-agentstate-miss", _header_text(miss)))
+    if approval_id is not None:
+        found.append((b"x-agentstate-approval-id", _header_text(approval_id)))
     if is_unsaved:
         found.append((b"x-agentstate-unsaved", b"true"))
     return found

@@ -11,15 +11,24 @@ import logging
 from collections.abc import AsyncIterator
 from typing import NoReturn
 
-from agentstate.dialects.base import Assembler, Mark, NumbersEvents
+from agentstate.dialects.base import Assembler, Mark
 from agentstate.ground.clock import monotonic_s
-from agentstate.ground.errors import UpstreamError, UpstreamProtocol, UpstreamRefused
+from agentstate.ground.errors import (
+    AgentStateError,
+    StoreError,
+    UpstreamError,
+    UpstreamProtocol,
+    UpstreamRefused,
+)
 from agentstate.ground.records import RecordedAnswer
 from agentstate.steps import forward
+from agentstate.steps.call import Call
 from agentstate.steps.checkpoint import Tape
 from agentstate.steps.flight import Flight, Head, Landing
 from agentstate.steps.forward import Try
-from agentstate.steps.recording import Call, Recording, Services
+from agentstate.steps.gate import Hold
+from agentstate.steps.reading import error_event_after
+from agentstate.steps.recording import Recording, Services
 from agentstate.wire.message import Exchange
 from agentstate.wire.sse import Frame, SSEDecoder
 
@@ -33,10 +42,12 @@ AFTER_DONE_S = 1.0
 class StreamReader:
     """Reads one upstream stream: releases live frames, commits at the completing one.
 
-    States: live → committed → sealed. Frames before the completing one go out as they come; the
-    completing one, and what came in the same read after it, go out once they are on the disk; the
-    tail goes out once it was appended. The head goes out with the first frame that is no error, so
-    that an error in the first frame is still a real HTTP error.
+    States: live → committed → sealed. Frames before the completing one go out as they come, unless
+    the screen keeps them for the gate; the completing one, and what came in the same read after it,
+    go out once they are on the disk; the tail goes out once it was appended. Where the gate has to
+    ask about the answer nothing more goes out here: what was kept, the end included, is the
+    client's own business then (`delivery.py`). The head goes out with the first frame that is no
+    error, so that an error in the first frame is still a real HTTP error.
     """
 
     def __init__(
@@ -57,6 +68,10 @@ class StreamReader:
         self._chunks = exchange.chunks()
         self._assembler: Assembler = self._call.dialect.assembler(self._call.ask.choices)
         self._tape = Tape()
+        self._content: list[bytes] = []  # all that came
+        self._screen = recording.screen()
+        self._hold: Hold | None = None  # what must be decided about the answer
+        self._shown_bytes = 0  # of the content, what was handed to the flight
         self._headers = forward.answer_headers(exchange, self._call.target)
         self._opened_s = 0.0  # when the head was released
         self._first_content_ms: int | None = None
@@ -81,13 +96,17 @@ class StreamReader:
                 await self._end(decoder.finish())
         except UpstreamError as error:
             return await self._cut(forward.name_provider(error, self._call.target.provider))
+        except StoreError as error:
+            return self._withhold(error)
         if is_done:
             self._let_end()
         return self._recording.landing(
             answer=RecordedAnswer(
-                self._exchange.status, self._headers, "events", self._flight.content()
+                self._exchange.status, self._headers, "events", b"".join(self._content)
             ),
             read=self._assembler.snapshot(),
+            hold=self._hold,
+            shown_bytes=self._shown_bytes,
         )
 
     async def _read(self) -> bytes | None:
@@ -103,23 +122,27 @@ class StreamReader:
 
     async def _take(self, frames: list[Frame]) -> bool:
         """Take in the frames of one read; True = the stream's own end was among them."""
-        live: list[bytes] = []  # may go out at once
+        live: list[tuple[bytes, bytes]] = []  # (frame, what may go out now that it has come)
         held: list[bytes] = []  # waits for the disk
         holds = self._is_committed
         is_done = False
         for frame in frames:
             mark = self._assembler.feed(frame)
             if mark is Mark.ERROR:
-                self._refuse(frame, b"".join(live))
+                self._take_live(live)
+                self._refuse(frame)
             if mark in (Mark.CONTENT, Mark.TOOL) and self._first_content_ms is None:
                 self._first_content_ms = self._recording.since_start_ms()
             is_done = mark is Mark.DONE
             holds = holds or is_done or mark is Mark.COMPLETING
-            (held if holds else live).append(frame.raw)
+            if holds:
+                held.append(frame.raw)
+            else:
+                live.append((frame.raw, self._screen.take(frame.raw, mark, self._assembler)))
             if is_done:
                 break
         if live:
-            self._release(b"".join(live))
+            self._take_live(live)
             self._services.crash("first_frame")
         if held:
             await self._write(b"".join(held), is_done=is_done)
@@ -140,6 +163,7 @@ class StreamReader:
                 raise error
         self._check_size(piece)
         self._tape.take(piece, self._since_open_s())
+        self._content.append(piece)
         content, pace = self._tape.cut()
         if self._is_committed:
             await self._recording.append(answer, content, pace, seals=is_done)
@@ -151,11 +175,21 @@ class StreamReader:
             self._is_committed = True
             if self._assembler.finish(clean_end=False).is_complete:
                 self._ends_s = monotonic_s() + AFTER_DONE_S
+            self._hold = await self._recording.examine(answer)
+            piece = self._screen.rest() + piece
+            self._flight.keep(self._hold is not None)
         self._services.crash("before_release")
-        self._publish(piece)
+        if self._hold is None:
+            self._publish(piece)
         self._services.crash("released")
 
-    def _refuse(self, frame: Frame, live: bytes) -> NoReturn:
+    def _withhold(self, error: StoreError) -> Landing:
+        """The answer calls a guarded tool and the question cannot be written: nobody gets it."""
+        if self._flight.head is not None:
+            self._publish_own(error)
+        return self._recording.landing(error=error)
+
+    def _refuse(self, frame: Frame) -> NoReturn:
         """The upstream sent its error as an event: pass it on as it came, or, if nothing went out
         before it, as the real HTTP error it is.
 
@@ -163,8 +197,6 @@ class StreamReader:
             UpstreamRefused: always.
         """
         provider = self._call.target.provider
-        if live:
-            self._release(live)
         if self._flight.head is not None:
             self._publish(frame.raw)
             self._is_error_out = True
@@ -184,21 +216,30 @@ class StreamReader:
         if self._flight.head is None and self._refusal is not None:
             return self._recording.landing(refusal=self._refusal)
         if self._flight.head is not None and not self._is_error_out:
-            event = self._call.dialect.error_event(error)
-            if isinstance(self._assembler, NumbersEvents):
-                event = self._assembler.error_event(error)
-            self._publish(event)
+            self._publish_own(error)
         return self._recording.landing(error=error)
+
+    def _publish_own(self, error: AgentStateError) -> None:
+        """Hand out an error of ours as the last event."""
+        shown = b"".join(self._content)[: self._shown_bytes]  # not what the screen keeps
+        self._publish(error_event_after(self._call.dialect, error, shown))
 
     def _let_end(self) -> None:
         """Give the exchange a moment to end by itself, in the background: then it can be kept."""
         self.keeps_exchange = True
         self._services.tasks.start(_end_exchange(self._exchange, self._chunks), "end of exchange")
 
-    def _release(self, piece: bytes) -> None:
-        """Hand out a live piece and keep it for the record."""
+    def _take_live(self, frames: list[tuple[bytes, bytes]]) -> None:
+        """Keep live frames for the record and hand out what the screen lets go."""
+        if not frames:
+            return
+        piece = b"".join(frame for frame, _ in frames)
         self._check_size(piece)
-        self._publish(piece)
+        self._content.append(piece)
+        free = b"".join(each for _, each in frames)
+        if free:
+            self._publish(piece if free == piece else free)
+        self._flight.keep(self._screen.is_keeping)
         self._tape.take(piece, self._since_open_s())
 
     def _publish(self, piece: bytes) -> None:
@@ -206,6 +247,7 @@ class StreamReader:
             self._opened_s = monotonic_s()
             self._recording.upstream_s = self._opened_s - self._attempt.started_s
             self._flight.open(Head(self._exchange.status, self._headers))
+        self._shown_bytes += len(piece)
         self._flight.publish(piece)
 
     def _since_open_s(self) -> float:

@@ -12,15 +12,17 @@ import asyncio
 
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s
-from agentstate.ground.errors import UpstreamError
+from agentstate.ground.errors import GateError, Stopping, UpstreamError
 from agentstate.ground.records import Claimed, RecordedAnswer
 from agentstate.steps import forward
+from agentstate.steps.call import Call
 from agentstate.steps.flight import Flight, Landing
 from agentstate.steps.forward import Try
 from agentstate.steps.identify import Sought
 from agentstate.steps.ladder import Aloft, Hit, Sky
 from agentstate.steps.misses import Miss
-from agentstate.steps.recording import Call, Recording, Services
+from agentstate.steps.outcome import refusal_of
+from agentstate.steps.recording import Recording, Services
 from agentstate.steps.stream import StreamReader
 from agentstate.wire.message import Exchange
 
@@ -88,9 +90,12 @@ class UpstreamCall:
         exchange: Exchange | None = None
         try:
             await self._claim(sought)
+            if await self._pass_first_post():
+                attempt = forward.begin(call.target, call.headers)
+            spliced = await services.splices.applied(call, self._step_id)
             services.crash("sent")
             out = forward.out_call(
-                call.target, call.headers, call.path, call.query, call.raw, call.ask
+                call.target, call.headers, call.path, call.query, call.raw, call.ask, spliced
             )
             exchange = await forward.send(transport, out, limits, attempt)
             self._recording.upstream_s = monotonic_s() - attempt.started_s
@@ -102,6 +107,9 @@ class UpstreamCall:
             named = forward.name_provider(error, call.target.provider)
             await self._recording.fail(attempt, named)
             return self._recording.landing(error=named)
+        except (GateError, Stopping) as error:
+            await self._recording.fail(attempt, error)
+            return self._recording.landing(error=error)
         except asyncio.CancelledError as stop:
             # At the end of the process the claim stays open: at the next start it is what it is,
             # interrupted.
@@ -131,6 +139,34 @@ class UpstreamCall:
             raise asyncio.CancelledError(DESERTED)
         if (claimed := self._recording.claimed) is not None:
             ladder.misses.remember(sought, claimed.step_id, claimed.step_number)
+
+    @property
+    def _step_id(self) -> int | None:
+        claimed = self._recording.claimed
+        return None if claimed is None else claimed.step_id
+
+    async def _pass_first_post(self) -> bool:
+        """Wait where a person must decide before the request costs anything; say whether one had
+        to.
+
+        Raises:
+            GateError: it was refused, or nobody decided in time.
+            StoreError: the question cannot be written.
+        """
+        gate, call = self._services.gate, self._call
+        if self._step_id is None:
+            gate.refuse_unrecorded(call)
+            return False
+        hold = await gate.ask_first(call, self._step_id)
+        if hold is None:
+            return False
+        self._flight.keep(True)
+        approvals = await gate.decided(hold, call.caller)
+        if (error := refusal_of(approvals)) is not None:
+            raise error
+        self._flight.keep(False)
+        self._recording.approval_id = hold.approval_id
+        return True
 
     async def _receive(self, exchange: Exchange, attempt: Try) -> Landing:
         if not 200 <= exchange.status < 300:
@@ -162,4 +198,5 @@ class UpstreamCall:
         headers = forward.answer_headers(exchange, call.target)
         recorded = RecordedAnswer(exchange.status, headers, "body", raw)
         await recording.commit(recorded, answer, attempt, None)
-        return recording.landing(answer=recorded, read=answer)
+        hold = await recording.examine(answer)
+        return recording.landing(answer=recorded, read=answer, hold=hold)

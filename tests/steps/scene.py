@@ -9,14 +9,13 @@ from typing import Any
 
 from agentstate.dialects import dialect_for_path
 from agentstate.ground.clock import monotonic_s
-from agentstate.ground.prices import load_prices
 from agentstate.ground.records import Query
 from agentstate.ground.settings import ProviderSettings, Settings
 from agentstate.ground.tasks import TaskSet
+from agentstate.steps.call import Entry
 from agentstate.steps.forward import Transports
-from agentstate.steps.ladder import Ladder
-from agentstate.steps.pipeline import Entry, Pipeline
-from agentstate.steps.recording import Services
+from agentstate.steps.pipeline import Pipeline
+from agentstate.steps.recording import build_services
 from agentstate.steps.target import Targets
 from agentstate.store.memory import MemoryStore
 from agentstate.wire.message import Headers, Origin, OutCall, Pair, Response, TimeLimits
@@ -152,16 +151,18 @@ class Scene:
         self.store = MemoryStore()
         self.transport = FakeTransport()
         self.tasks = TaskSet()
-        self.ladder = Ladder(self.store)
-        services = Services(
-            store=self.store,
-            ladder=self.ladder,
-            transports=Transports(self.transport, FakeTransport()),
-            settings=self.settings,
-            prices=load_prices(),
-            tasks=self.tasks,
-            crash=lambda name: None,
+        self.start()
+
+    def start(self) -> None:
+        """Start the steps anew on what is on record, as after a restart of the proxy."""
+        services = build_services(
+            self.store,
+            Transports(self.transport, FakeTransport()),
+            self.settings,
+            self.tasks,
+            lambda name: None,
         )
+        self.ladder, self.gate = services.ladder, services.gate
         self.pipeline = Pipeline(services, Targets(self.settings.providers))
 
     def request(self, text: str = "hi", *, stream: bool = False, **headers: str) -> FakeRequest:
@@ -174,11 +175,11 @@ class Scene:
             pairs.append((f"x-agent-{name.replace('_', '-')}".encode(), value.encode()))
         return FakeRequest(pairs, json.dumps(body).encode())
 
-    async def ask(self, request: FakeRequest) -> Response:
+    async def ask(self, request: FakeRequest, path: str = "/v1/chat/completions") -> Response:
         """Take a call through the pipeline."""
-        dialect = dialect_for_path("/chat/completions")
+        dialect = dialect_for_path(path.removeprefix("/v1") if path.startswith("/v1/") else path)
         assert dialect is not None
-        entry = Entry(dialect, "/v1/chat/completions", "")
+        entry = Entry(dialect, path, "")
         caller = self.pipeline.read_caller(request, entry)
         assert caller is not None
         response = await self.pipeline.answer(request, entry, caller)

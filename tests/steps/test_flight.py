@@ -8,7 +8,6 @@ import pytest
 from agentstate.ground.errors import UpstreamCut
 from agentstate.ground.records import RecordedAnswer
 from agentstate.steps.flight import Flight, Follower, Head, Landing
-from agentstate.wire.message import Abort
 
 HEAD = Head(200, ((b"content-type", b"text/event-stream"),))
 ANSWERED = Landing(answer=RecordedAnswer(200, (), "events", b"abc"))
@@ -37,12 +36,11 @@ def test_a_late_joiner_gets_what_has_arrived_and_then_lives_along() -> None:
         flight.publish(b"c")
         flight.land(ANSWERED)
         assert await late == [b"a", b"b", b"c"]
-        assert flight.content() == b"abc"
 
     run(scene())
 
 
-def test_a_flight_without_an_answer_cuts_every_follower_after_the_last_piece() -> None:
+def test_a_flight_without_an_answer_ends_every_follower_after_the_last_piece() -> None:
     async def scene() -> None:
         flight = Flight(1000)
         follower = flight.attach()
@@ -50,7 +48,7 @@ def test_a_flight_without_an_answer_cuts_every_follower_after_the_last_piece() -
         flight.publish(b"half")
         flight.land(Landing(error=UpstreamCut("cut")))
         assert await anext(follower) == b"half"
-        with pytest.raises(Abort):
+        with pytest.raises(StopAsyncIteration):
             await anext(follower)
         assert not flight.followers
 
@@ -107,17 +105,38 @@ def test_a_client_that_leaves_before_its_first_piece_is_counted_out() -> None:
     run(scene())
 
 
-def test_waiting_for_the_start_ends_with_the_head_or_the_landing() -> None:
+def test_waiting_for_news_ends_with_each_change() -> None:
     async def scene() -> None:
-        for ending in ("head", "landing"):
-            flight = Flight(10)
-            waiting = asyncio.create_task(flight.started())
+        flight = Flight(10)
+        changes = (
+            lambda: flight.open(HEAD),
+            lambda: flight.publish(b"a"),
+            lambda: flight.keep(True),
+            lambda: flight.keep(False),
+            lambda: flight.land(ANSWERED),
+        )
+        for change in changes:
+            waiting = asyncio.create_task(flight.changed(60))
             await asyncio.sleep(0)
             assert not waiting.done()
-            if ending == "head":
-                flight.open(HEAD)
-            else:
-                flight.land(ANSWERED)
-            await waiting
+            change()
+            assert await waiting
+
+    run(scene())
+
+
+def test_while_a_flight_keeps_what_came_its_followers_hear_heartbeats() -> None:
+    async def scene() -> None:
+        flight = Flight(1000)
+        follower = flight.attach()
+        follower.heartbeat, follower.heartbeat_s = b": held\n", 0.01
+        flight.open(HEAD)
+        flight.publish(b"a")
+        flight.keep(True)
+        assert [await anext(follower) for _ in range(3)] == [b"a", b": held\n", b": held\n"]
+        flight.publish(b"b")
+        flight.land(ANSWERED)
+        assert await collect(follower) == [b"b"]
+        assert follower.taken == 2  # what was written of the pieces; heartbeats are none
 
     run(scene())

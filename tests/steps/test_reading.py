@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from agentstate.dialects.anthropic_messages import AnthropicMessages
 from agentstate.dialects.openai_chat import OpenAIChat
+from agentstate.dialects.openai_responses import OpenAIResponses
+from agentstate.ground.errors import StoreError
 from agentstate.ground.records import RecordedAnswer
-from agentstate.steps.reading import read_recorded
+from agentstate.steps.reading import error_event_after, read_recorded
 from tests.dialects.samples import SAMPLES
 
 DIALECTS = [OpenAIChat(), AnthropicMessages()]
@@ -34,3 +38,24 @@ def test_a_record_that_lacks_its_end_is_read_as_it_is_replayed(
     recorded = RecordedAnswer(200, (), "events", events, is_sealed=False)
 
     assert read_recorded(dialect, recorded).is_complete
+
+
+def test_an_error_goes_on_from_the_numbers_a_client_has_seen() -> None:
+    """What the gate keeps was numbered by the upstream and never sent."""
+    events = [
+        b'data: {"type":"response.created","sequence_number":%d,"response":{}}\n\n' % number
+        for number in range(4)
+    ]
+
+    def number_after(count: int) -> int:
+        event = error_event_after(OpenAIResponses(), StoreError("no"), b"".join(events[:count]))
+        found: int = json.loads(event.partition(b"data: ")[2])["sequence_number"]
+        return found
+
+    assert [number_after(count) for count in (0, 2, 4)] == [0, 2, 4]
+
+
+def test_an_error_of_a_dialect_without_numbers_is_its_own() -> None:
+    error = StoreError("no")
+
+    assert error_event_after(OpenAIChat(), error, b"data: x") == OpenAIChat().error_event(error)

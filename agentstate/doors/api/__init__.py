@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentstate.doors.api.approvals import ApprovalEndpoints, Decider
 from agentstate.doors.api.health import HealthEndpoints
 from agentstate.doors.api.sessions import SessionEndpoints
 from agentstate.steps.pipeline import Pipeline
@@ -9,9 +10,12 @@ from agentstate.store.base import Store
 from agentstate.wire.endpoint import Endpoint
 
 
-def endpoint_table(store: Store, pipeline: Pipeline, version: str) -> tuple[Endpoint, ...]:
+def endpoint_table(
+    store: Store, pipeline: Pipeline, version: str, gate: Decider
+) -> tuple[Endpoint, ...]:
     """Return every endpoint of the management API."""
     return (
         *HealthEndpoints(store, pipeline, version).rows(),
         *SessionEndpoints(store).rows(),
+        *ApprovalEndpoints(store, gate).rows(),
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import get_args
 from urllib.parse import unquote_plus
 
-from agentstate.ground.canonical import JSON
+from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import AgentStateError, BadRequest, shorten
 from agentstate.ground.records import Query, SessionStatus
 from agentstate.wire.message import Pair, Request, Response
@@ -15,12 +14,12 @@ LIMIT_MAX = 1000
 
 
 def json_response(value: JSON, status: int = 200, headers: tuple[Pair, ...] = ()) -> Response:
-    """Answer with a JSON value. Lone surrogates go out escaped, so the body is always UTF-8."""
-    body = json.dumps(value, separators=(",", ":")).encode("ascii")
+    """Answer with a JSON value, numbers as they were sent. Lone surrogates go out escaped, so the
+    body is always UTF-8."""
     return Response(
         status,
         [(b"content-type", b"application/json"), (b"cache-control", b"no-store"), *headers],
-        body,
+        encode(value),
     )
 
 

@@ -8,18 +8,20 @@ The shapes keep the first version's names (`step_number`, `request_hash`, `promp
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import cast
 
 from agentstate.dialects import dialect_by_name
+from agentstate.doors.api.approvals import approval_json
 from agentstate.doors.api.reply import json_response, next_headers, read_page, read_params
-from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.approvals import Release
+from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Choice, Usage
+from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import NotFound, shorten
-from agentstate.ground.records import Attempt, RecordedAnswer, SessionRow, StepRow
+from agentstate.ground.records import Attempt, Query, RecordedAnswer, SessionRow, StepRow
 from agentstate.steps.reading import read_recorded
-from agentstate.store.base import Store
+from agentstate.store.base import LIST_LIMIT_MAX, Store
 from agentstate.wire.endpoint import Endpoint, Params
 from agentstate.wire.message import Request, Response
 
@@ -45,7 +47,7 @@ class SessionEndpoints:
                 "GET",
                 "/api/sessions/{id}/steps/{index}",
                 self.show_step,
-                "Show one step whole: request, answer, attempts.",
+                "Show one step whole: request, answer, attempts, approvals.",
             ),
         )
 
@@ -71,20 +73,36 @@ class SessionEndpoints:
         )
 
     async def show_step(self, request: Request, params: Params) -> Response:
-        """Answer with everything on record about one step."""
+        """Answer with everything on record about one step.
+
+        `delivered` is what the agent got where that is not `answer`; null = the answer itself, or
+        nothing yet. `approvals` are the first thousand, by the time they were asked.
+        """
         read_params(request, frozenset())
         row = await self._read(params["id"])
         step = await self._find_step(row, params["index"])
         found = await self._step(step, whole=True)
         answer = await self._store.read_answer(step.step_id)
         request_body = await self._store.read_request(step.step_id)
+        at_ms = now_ms()
+        of_step = Query(
+            session=step.session, step_id=step.step_id, limit=LIST_LIMIT_MAX, newest_first=False
+        )
+        approvals = (await self._store.list_approvals(of_step, at_ms=at_ms)).rows
+        delivered, releases = None, tuple[Release, ...]()
+        if step.answer_id is not None:
+            delivered = await self._store.read_delivered(step.answer_id)
+            releases = await self._store.list_releases(step.answer_id)
 
         def render() -> Response:
-            found["request"] = plain(request_body)
-            found["answer"] = None if answer is None else answer_json(answer)
+            found["request"] = request_body
+            found["answer"] = maybe_answer_json(answer)
+            found["delivered"] = maybe_answer_json(delivered)
+            found["approvals"] = [approval_json(approval, at_ms) for approval in approvals]
+            found["releases"] = [release_json(release) for release in releases]
             return json_response(cast(JSON, found))
 
-        return await asyncio.to_thread(render)  # both may be megabytes
+        return await asyncio.to_thread(render)  # each of these may be megabytes
 
     async def _read(self, session: str) -> SessionRow:
         row = await self._store.read_session(session)
@@ -196,7 +214,13 @@ def choice_json(choice: Choice) -> JSON:
         "reasoning": choice.reasoning,
         "finish_reason": choice.finish_reason,
         "tool_calls": [
-            {"id": call.call_id, "kind": call.kind, "name": call.name, "arguments": call.arguments}
+            {
+                "id": call.call_id,
+                "kind": call.kind,
+                "name": call.name,
+                "arguments": call.arguments,
+                "runs_upstream": call.runs_upstream,
+            }
             for call in choice.tool_calls
         ],
     }
@@ -219,8 +243,10 @@ def attempt_json(attempt: Attempt) -> JSON:
     }
 
 
-def answer_json(answer: RecordedAnswer) -> JSON:
+def maybe_answer_json(answer: RecordedAnswer | None) -> JSON:
     """Render the recorded bytes for a person."""
+    if answer is None:
+        return None
     headers: list[JSON] = [
         [name.decode("latin-1"), value.decode("latin-1")] for name, value in answer.headers
     ]
@@ -232,7 +258,10 @@ def answer_json(answer: RecordedAnswer) -> JSON:
     }
 
 
-def plain(value: JSON) -> JSON:
-    """Return the value as any reader of JSON would have it: exact numbers become floats."""
-    found: JSON = json.loads(encode(value))
-    return found
+def release_json(release: Release) -> JSON:
+    """Render that approved calls of an answer went out."""
+    return {
+        "run_id": release.run_id,
+        "released_ms": release.released_ms,
+        "is_written": release.is_written,
+    }

@@ -1,0 +1,61 @@
+"""A call that names a session, read and identified: what all steps after that work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentstate.dialects.base import Ask, Dialect
+from agentstate.ground.canonical import encode
+from agentstate.ground.records import Identity, RequestRecord
+from agentstate.steps.identify import Caller, Sought, message_digest
+from agentstate.steps.target import Target
+from agentstate.wire.message import Headers
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How a call came in: what its URL said."""
+
+    dialect: Dialect
+    path: str  # below the base, e.g. /v1/chat/completions
+    query: str
+    url_session: str | None = None  # None = not named in the URL
+    url_provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that names a session, read and identified."""
+
+    dialect: Dialect
+    path: str  # below the base, e.g. /v1/chat/completions
+    query: str
+    headers: Headers
+    started_s: float
+    arrived_ms: int  # see `Ladder.moment`
+    caller: Caller
+    ask: Ask
+    raw: bytes  # the body as received
+    identity: Identity
+    record: RequestRecord
+    target: Target
+
+    @property
+    def plain(self) -> bytes:
+        """The body without its content coding."""
+        if self.headers.get(b"content-encoding") is None:
+            return self.raw
+        return encode(self.ask.body)
+
+    def sought(self) -> Sought:
+        """Return the call as the ladder needs it."""
+        chain = tuple(part.digest for part in self.record.chain)
+        return Sought(
+            dialect=self.dialect,
+            caller=self.caller,
+            identity=self.identity,
+            ask=self.ask,
+            # A text that stands for a message is in no recorded chain, but begins a conversation.
+            chain=chain or tuple(map(message_digest, self.ask.messages)),
+            goes_to_mock=self.target.is_mock,
+        )

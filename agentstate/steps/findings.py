@@ -1,0 +1,135 @@
+"""What of an answer, or of a request, a person or a rule must decide. Pure.
+
+The counterpart is `gate.py`, which asks and waits. A finding is a call that the policy does not
+simply allow; calls that the provider has run already are none, since nobody can be kept from them:
+a request that offers such a tool is held before it goes upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agentstate.dialects.base import Tool
+from agentstate.ground.approvals import ApprovalKind, Place, Question, Then
+from agentstate.ground.chat import Answer
+from agentstate.steps.policy import TEXT_KIND, Policy, Verdict
+from agentstate.steps.textcalls import find_calls
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One call, or a request, with what the policy says of it."""
+
+    kind: ApprovalKind
+    choice: int
+    position: int
+    tool: str
+    call_id: str | None
+    arguments: str
+    digest: bytes
+    verdict: Verdict  # never "allow"
+
+    @property
+    def place(self) -> Place:
+        """Where in its answer it stands."""
+        return self.choice, self.position
+
+    def question(
+        self, deadline_ms: int | None, on_reject: Then, *, generation: int = 0, why: str = ""
+    ) -> Question:
+        """Return what a person is asked."""
+        return Question(
+            kind=self.kind,
+            choice=self.choice,
+            position=self.position,
+            digest=self.digest,
+            tool=self.tool,
+            call_id=self.call_id,
+            arguments=self.arguments,
+            rule=self.verdict.rule,
+            why=why or self.verdict.why,
+            deadline_ms=deadline_ms,
+            on_reject=on_reject,
+            generation=generation,
+        )
+
+
+def find_guarded(policy: Policy, answer: Answer, *, scans_text: bool) -> tuple[Finding, ...]:
+    """Return the calls of an answer that the policy asks about or denies, by choice and position.
+
+    `scans_text`: the request names a guarded tool, so the answer's texts may spell a call of it.
+    """
+    found: list[Finding] = []
+    for choice, call in answer.tool_calls:
+        if call.runs_upstream:
+            continue
+        verdict = policy.judge(call.name, call.arguments, call.kind)
+        if verdict.action != "allow":
+            digest = policy.digest_of(call.name, call.arguments)
+            found.append(
+                Finding(
+                    kind="tool_call",
+                    choice=choice,
+                    position=call.position,
+                    tool=call.name,
+                    call_id=call.call_id,
+                    arguments=call.arguments,
+                    digest=digest,
+                    verdict=verdict,
+                )
+            )
+    if scans_text:
+        for one in answer.choices:
+            found.extend(_find_in_text(policy, one.index, one.text))
+    return tuple(found)
+
+
+def _find_in_text(policy: Policy, choice: int, text: str) -> Iterable[Finding]:
+    for call in find_calls(text, policy.could_spell):
+        verdict = policy.judge(call.name, call.arguments, TEXT_KIND)
+        if verdict.action != "allow":
+            yield Finding(
+                kind="text",
+                choice=choice,
+                position=call.position,
+                tool=call.name,
+                call_id=None,
+                arguments=call.arguments,
+                digest=policy.digest_of(call.name, call.arguments),
+                verdict=verdict,
+            )
+
+
+def find_in_request(
+    policy: Policy, tools: Iterable[Tool], *, digest: bytes, model: str, is_wanted: bool
+) -> Finding | None:
+    """Return why a request must be decided on before it goes upstream; None = it need not be.
+
+    `is_wanted`: the caller asks for it. A tool that the provider runs by itself is judged by its
+    name alone, since its arguments are known only when it has run. `digest` names the request.
+    """
+    for tool in tools:
+        if not tool.runs_upstream or not policy.could_hold(tool.name, "function"):
+            continue
+        verdict = policy.judge(tool.name, "{}", "function")
+        if verdict.action == "allow":
+            verdict = Verdict("ask", verdict.rule, "its arguments are not known beforehand")
+        why = verdict.why or "the provider runs this tool before anybody here sees the call"
+        return _request(digest, tool.name, Verdict(verdict.action, verdict.rule, why))
+    if is_wanted:
+        return _request(digest, model, Verdict("ask", "x-agent-require-approval", ""))
+    return None
+
+
+def _request(digest: bytes, tool: str, verdict: Verdict) -> Finding:
+    return Finding(
+        kind="request",
+        choice=0,
+        position=0,
+        tool=tool,
+        call_id=None,
+        arguments="",
+        digest=digest,
+        verdict=verdict,
+    )

@@ -1,0 +1,417 @@
+"""The gate: asks a person about guarded calls, waits for what is decided, takes decisions.
+
+Theory of operation. An answer is on record before it is examined. Each finding becomes an approval,
+a row that is bound to the answer, the place in it and a digest of what is called; the same answer
+meets the same rows on a client's retry, for a second client, after a restart of either side. A wait
+is no state of its own: who waits reads the rows, sleeps until somebody rings or the deadline comes,
+and reads again. So nothing is lost if nobody is connected when the decision is made.
+
+Invariants: the store is the truth, a ring is a hint (invariant 5); where a row cannot be written
+the call is refused, never let through.
+
+What follows from the decisions is worked out in `outcome.py`; asking the model again after a
+refusal is in `rounds.py`; how a client is kept from timing out meanwhile, in `delivery.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from agentstate.dialects import dialect_by_name
+from agentstate.dialects.base import CallsTools, Dialect
+from agentstate.ground.approvals import Approval, Changes, Decision, Question, Then
+from agentstate.ground.canonical import JSON
+from agentstate.ground.chat import Answer
+from agentstate.ground.clock import now_ms
+from agentstate.ground.errors import (
+    AlreadyDecided,
+    ApprovalTimeout,
+    BadRequest,
+    NotFound,
+    Stopping,
+    StoreError,
+    shorten,
+)
+from agentstate.ground.settings import GateSettings
+from agentstate.steps.call import Call
+from agentstate.steps.findings import Finding, find_guarded, find_in_request
+from agentstate.steps.identify import Caller
+from agentstate.steps.outcome import RULE, can_go_on, refusal_of
+from agentstate.steps.policy import Policy
+from agentstate.steps.reading import as_body
+from agentstate.steps.schema import check_arguments
+from agentstate.store.base import Store
+
+RECHECK_S = 15.0  # a ring may be lost with who was to ring; the rows are read again all the same
+CLEAR_MAX = 16_384  # answers known to have nothing guarded in them; an integer each
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An answer, or a request, with what must be decided before it may go on."""
+
+    step_id: int
+    answer_id: int | None  # None = a request that has no answer yet
+    findings: tuple[Finding, ...]
+    approvals: tuple[Approval, ...]  # one each, as they were when the hold began
+
+    @property
+    def approval_id(self) -> str:
+        """The approval a client is told of: the first one."""
+        return self.approvals[0].approval_id
+
+
+class Gate:
+    """Holds what the policy does not simply allow."""
+
+    def __init__(self, store: Store, settings: GateSettings, policy: Policy) -> None:
+        self.policy = policy
+        self._store = store
+        self._settings = settings
+        self._listening: dict[str, set[asyncio.Event]] = {}  # by approval
+        self._clear: OrderedDict[int, None] = OrderedDict()  # answers, by last use
+        self._is_parked = False
+
+    # --- what is guarded ----------------------------------------------------------------------
+
+    def scans_text(self, call: Call) -> bool:
+        """Say whether an answer to this call may spell a guarded tool in its text.
+
+        Where earlier parts of the conversation are kept upstream, nobody here knows what they name.
+        """
+        return call.ask.goes_on_from is not None or self.policy.is_named_in(call.plain)
+
+    def is_clear(self, answer_id: int) -> bool:
+        """Say whether an answer is known to have nothing guarded in it."""
+        if answer_id not in self._clear:
+            return False
+        self._clear.move_to_end(answer_id)
+        return True
+
+    def find(self, call: Call, answer: Answer, *, scans_text: bool) -> tuple[Finding, ...]:
+        """Return what of an answer to `call` must be decided; `scans_text` as it says of itself."""
+        if not isinstance(call.dialect, CallsTools):
+            return ()
+        return find_guarded(self.policy, answer, scans_text=scans_text)
+
+    def note_clear(self, answer_id: int) -> None:
+        """Remember that an answer has nothing guarded in it."""
+        self._clear[answer_id] = None
+        if len(self._clear) > CLEAR_MAX:
+            self._clear.popitem(last=False)
+
+    # --- asking -------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        step_id: int,
+        answer_id: int,
+        findings: tuple[Finding, ...],
+        caller: Caller,
+        *,
+        refused: Iterable[bytes] = (),
+    ) -> Hold:
+        """Ask about the findings of an answer, or find what was asked before.
+
+        `refused`: digests of calls that were refused in the rounds before: they are again, with
+        nobody asked.
+
+        Raises:
+            StoreError: it could not be written; the answer must not go out.
+        """
+        refused = frozenset(refused)
+        questions = tuple(self._question(each, caller) for each in findings)
+        approvals = await self._open(step_id, answer_id, questions)
+        for finding, approval in zip(findings, approvals, strict=True):
+            if approval.decision is None:
+                decision = _decided_by_rule(finding, approval, is_repeat=finding.digest in refused)
+                if decision is not None:
+                    await self._write(approval, decision)
+        return Hold(step_id, answer_id, findings, await self._read(approvals))
+
+    async def ask_again(self, hold: Hold, caller: Caller, generation: int, why: str) -> Hold:
+        """Ask once more about calls that were approved and let out before.
+
+        Raises:
+            StoreError: as `ask`.
+        """
+        findings = tuple(
+            finding
+            for finding, approval in zip(hold.findings, hold.approvals, strict=True)
+            if approval.decision is not None and approval.decision.is_approved
+        )
+        questions = tuple(
+            self._question(each, caller, generation=generation, why=why) for each in findings
+        )
+        approvals = await self._open(hold.step_id, hold.answer_id, questions)
+        return Hold(hold.step_id, hold.answer_id, findings, approvals)
+
+    async def ask_first(self, call: Call, step_id: int) -> Hold | None:
+        """Ask about a request before it goes upstream; None = it may go.
+
+        Raises:
+            StoreError: as `ask`.
+        """
+        finding = self._find_first(call)
+        if finding is None:
+            return None
+        question = self._question(finding, call.caller)
+        approvals = await self._open(step_id, None, (question,))
+        decision = _decided_by_rule(finding, approvals[0], is_repeat=False)
+        if decision is not None and approvals[0].decision is None:
+            await self._write(approvals[0], replace(decision, then="stop"))
+        return Hold(step_id, None, (finding,), await self._read(approvals))
+
+    def refuse_unrecorded(self, call: Call) -> None:
+        """Refuse a call that must be decided on first and has no row: nothing could be asked.
+
+        Raises:
+            StoreError: it is such a call.
+        """
+        if self._find_first(call) is not None:
+            raise StoreError(
+                "This call needs a person's approval before it goes upstream, and it could not be "
+                "put on record. It was not sent."
+            )
+
+    def _find_first(self, call: Call) -> Finding | None:
+        dialect = call.dialect
+        return find_in_request(
+            self.policy,
+            dialect.tools(call.ask) if isinstance(dialect, CallsTools) else (),
+            digest=hashlib.sha256(b"request" + call.identity.exact).digest(),
+            model=call.ask.model,
+            is_wanted=call.caller.requires_approval,
+        )
+
+    def _question(
+        self, finding: Finding, caller: Caller, *, generation: int = 0, why: str = ""
+    ) -> Question:
+        timeout_s = self._settings.timeout_s
+        if caller.hold_timeout_s is not None:
+            timeout_s = caller.hold_timeout_s
+        deadline_ms = now_ms() + int(timeout_s * 1000) if timeout_s else None
+        on_reject = caller.on_reject or self._settings.on_reject
+        return finding.question(deadline_ms, on_reject, generation=generation, why=why)
+
+    async def _open(
+        self, step_id: int, answer_id: int | None, questions: tuple[Question, ...]
+    ) -> tuple[Approval, ...]:
+        try:
+            return await self._store.open_approvals(step_id, answer_id, questions, at_ms=now_ms())
+        except StoreError as error:
+            raise StoreError(
+                "A tool call of this answer needs a person's approval, and the question could not "
+                f"be written: {error.message} The call was not released."
+            ) from error
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    async def decided(self, hold: Hold, caller: Caller) -> tuple[Approval, ...]:
+        """Wait until all is decided, or one thing is so that nothing else matters; return the rows.
+
+        Raises:
+            ApprovalTimeout: a deadline has come first, of an approval or of this caller.
+            Stopping: the proxy is being stopped.
+            StoreError: the rows cannot be read.
+        """
+        patience_s = caller.hold_timeout_s or None
+        until_ms = None if patience_s is None else now_ms() + int(patience_s * 1000)
+        bell = asyncio.Event()
+        names = [each.approval_id for each in hold.approvals]
+        for name in names:
+            self._listening.setdefault(name, set()).add(bell)
+        try:
+            while True:
+                if self._is_parked:
+                    raise Stopping(
+                        f"The proxy is being stopped. {names[0]} still waits for a decision; ask "
+                        "again once it is back."
+                    )
+                bell.clear()  # before reading: what is decided after it rings
+                approvals = await self._read(hold.approvals)
+                if is_settled(approvals):
+                    return approvals
+                await self._sleep(bell, approvals, until_ms)
+        finally:
+            for name in names:
+                self._listening[name].discard(bell)
+                if not self._listening[name]:
+                    del self._listening[name]
+
+    def park(self) -> None:
+        """End all waits, now and from now on: the rows stay, and whoever asks again finds them."""
+        self._is_parked = True
+        for bells in self._listening.values():
+            for bell in bells:
+                bell.set()
+
+    async def _sleep(
+        self, bell: asyncio.Event, approvals: tuple[Approval, ...], until_ms: int | None
+    ) -> None:
+        """Wait for a ring. Raises `ApprovalTimeout` when a deadline has come."""
+        open_ones = [each for each in approvals if each.decision is None]
+        deadlines = [each.question.deadline_ms for each in open_ones] + [until_ms]
+        soonest_ms = min((each for each in deadlines if each is not None), default=None)
+        wait_s = RECHECK_S
+        if soonest_ms is not None:
+            wait_s = min(max(soonest_ms - now_ms(), 0) / 1000, RECHECK_S)
+        try:
+            async with asyncio.timeout(wait_s):
+                await bell.wait()
+        except TimeoutError as error:
+            if soonest_ms is None or now_ms() < soonest_ms:
+                return
+            tools = ", ".join(sorted({shorten(each.question.tool) for each in open_ones}))
+            raise ApprovalTimeout(
+                f"Nobody decided in time about {tools} ({open_ones[0].approval_id}). It was not "
+                "released. The same call asks again.",
+                approval_id=open_ones[0].approval_id,
+            ) from error
+
+    async def _read(self, approvals: Iterable[Approval]) -> tuple[Approval, ...]:
+        found: list[Approval] = []
+        for each in approvals:
+            row = await self._store.read_approval(each.approval_id)
+            if row is None:
+                raise NotFound(f"The approval {each.approval_id} is gone from the record.")
+            found.append(row)
+        return tuple(found)
+
+    # --- deciding -----------------------------------------------------------------------------
+
+    async def decide(self, approval_id: str, decision: Decision) -> Approval:
+        """Take a person's decision; whoever waits for it goes on.
+
+        A rejection that stops is the end of its answer: what else of it was asked goes with it.
+
+        Raises:
+            NotFound: there is no such approval.
+            AlreadyDecided: the first decision stands.
+            BadRequest: the edited arguments do not fit the tool, or the answer cannot go on in this
+                way; nothing was decided.
+            StoreError: it could not be written; nothing was decided.
+        """
+        approval = await self._store.read_approval(approval_id)
+        if approval is None:
+            raise NotFound(f"There is no approval {shorten(approval_id)!r}.")
+        if approval.decision is None:
+            decision = await self._checked(approval, decision)
+        written = await self._write(approval, decision)
+        if not decision.is_approved and decision.then == "stop" and approval.answer_id is not None:
+            for other in await self._store.approvals_of(approval.answer_id):
+                if other.decision is None:
+                    tool = shorten(approval.question.tool)
+                    reason = f"the answer was refused together with {tool}"
+                    with suppress(AlreadyDecided):  # somebody was faster: that stands
+                        await self._write(other, replace(decision, reason=reason))
+        return written
+
+    async def _write(self, approval: Approval, decision: Decision) -> Approval:
+        try:
+            written = await self._store.decide(approval.approval_id, decision, at_ms=now_ms())
+        except AlreadyDecided as error:
+            if decision.by != RULE or not isinstance(error.approval, Approval):
+                raise
+            return error.approval  # another call met the same rule first
+        for bell in self._listening.get(approval.approval_id, ()):
+            bell.set()
+        return written
+
+    async def _checked(self, approval: Approval, decision: Decision) -> Decision:
+        """Return the decision made whole, or raise `BadRequest`."""
+        question = approval.question
+        if decision.is_approved:
+            if decision.arguments is not None:
+                await self._check_edit(approval, decision.arguments)
+            return replace(decision, then=None)
+        if decision.then != "continue" and (decision.then or question.on_reject) == "stop":
+            return replace(decision, then="stop")
+        hindrance = await self._hindrance(approval)
+        if hindrance is None:
+            return replace(decision, then="continue")
+        if decision.then == "continue":
+            raise BadRequest(f'"then": "continue" is not possible here: {hindrance}', param="then")
+        return replace(decision, then="stop")
+
+    async def _check_edit(self, approval: Approval, arguments: str) -> None:
+        question = approval.question
+        if question.kind != "tool_call" or question.generation:
+            what = {
+                "text": "the call is spelled in the answer's text",
+                "request": "it is a whole request, not a tool call",
+                "tool_call": "the call was let out before, so its arguments are settled",
+            }[question.kind]
+            raise BadRequest(
+                f"The arguments cannot be edited: {what}. Approve or reject it as it is.",
+                param="arguments",
+            )
+        dialect, body = await self._answer_of(approval)
+        changes: Changes = {(question.choice, question.position): arguments}
+        assert isinstance(dialect, CallsTools), "it was held, so its dialect calls tools"
+        dialect.changed_body(body, changes)  # raises what the wire form has against it
+        schema = await self.schema_of(approval)
+        if schema is not None:
+            check_arguments(arguments, schema)
+
+    async def schema_of(self, approval: Approval) -> JSON:
+        """Return the JSON schema of the tool's arguments from the recorded request, or None."""
+        dialect = dialect_by_name(approval.dialect)
+        request = await self._store.read_request(approval.step_id)
+        if not isinstance(dialect, CallsTools) or not isinstance(request, dict):
+            return None
+        assert dialect is not None
+        try:
+            ask = dialect.read_ask(request)
+        except BadRequest:
+            return None
+        for tool in dialect.tools(ask):
+            if tool.name == approval.question.tool:
+                return tool.schema
+        return None
+
+    async def _hindrance(self, approval: Approval) -> str | None:
+        """Say why the model cannot be told of a refusal; None = it can."""
+        if approval.answer_id is None:
+            return "a request that was not sent has no model to tell."
+        if approval.question.generation:
+            return "the call was let out before, so the model knows of it."
+        dialect, body = await self._answer_of(approval)
+        request = await self._store.read_request(approval.step_id)
+        assert isinstance(request, dict), "a step has a request"
+        return can_go_on(dialect, request, body, approval.question.kind)
+
+    async def _answer_of(self, approval: Approval) -> tuple[Dialect, bytes]:
+        """Return the dialect of an approval's answer and the answer, not streamed."""
+        dialect = dialect_by_name(approval.dialect)
+        recorded = (
+            None
+            if approval.answer_id is None
+            else await self._store.read_answer_by_id(approval.answer_id)
+        )
+        if dialect is None or recorded is None:
+            raise NotFound(f"The answer of {approval.approval_id} is gone from the record.")
+        return dialect, as_body(dialect, recorded)
+
+
+def is_settled(approvals: Iterable[Approval]) -> bool:
+    """Say whether it is known what becomes of an answer."""
+    approvals = tuple(approvals)
+    if all(each.decision is not None for each in approvals):
+        return True
+    return refusal_of(approvals) is not None
+
+
+def _decided_by_rule(finding: Finding, approval: Approval, *, is_repeat: bool) -> Decision | None:
+    verdict = finding.verdict
+    if is_repeat:
+        return Decision(False, RULE, "the same call was refused just before", None, "continue")
+    if verdict.action == "deny":
+        then: Then = verdict.then or approval.question.on_reject
+        return Decision(False, RULE, verdict.reason or f"refused by {verdict.rule}", None, then)
+    return None

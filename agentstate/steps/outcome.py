@@ -1,0 +1,135 @@
+"""What follows from the decisions about an answer. Pure.
+
+1. One rejection that stops: the answer is refused, whatever else was decided.
+2. Nothing was rejected or edited: it goes out as it is.
+3. Some calls are left: it goes out with the edits, without the refused calls.
+4. All its calls were refused: the model is told, and asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agentstate.dialects.base import CallsTools, Dialect, Round
+from agentstate.ground.approvals import Approval, ApprovalKind, Changes, Decision, Place
+from agentstate.ground.canonical import JSON
+from agentstate.ground.chat import Answer
+from agentstate.ground.errors import BadRequest, GateError, HumanRejection, PolicyRejection, shorten
+
+RULE = "rule"  # who decided, where a rule did
+REASON_CHARS_MAX = 300  # of a reason, in an error message
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The answer goes out as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The answer goes out with these changes."""
+
+    changes: Changes
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The model is told that all its calls were refused."""
+
+    told: Round
+
+
+Outcome = Unchanged | Changed | GoOn
+
+
+def refusal_of(approvals: Iterable[Approval]) -> GateError | None:
+    """Return the error of an answer that a rejection stops; None = none does."""
+    for approval in approvals:
+        decision = approval.decision
+        if decision is not None and not decision.is_approved and decision.then != "continue":
+            return stopped(approval, decision)
+    return None
+
+
+def stopped(approval: Approval, decision: Decision, why: str = "") -> GateError:
+    """Return the error a client gets for a call that was refused for good."""
+    tool = shorten(approval.question.tool)
+    what = "this request" if approval.question.kind == "request" else f"the call of {tool}"
+    reason = f": {shorten(decision.reason, REASON_CHARS_MAX)}" if decision.reason else ""
+    ways = "Roll the session back, edit the step or fork before it to go on another way."
+    if decision.by == RULE:
+        return PolicyRejection(
+            f"A rule refused {what}{reason} ({approval.approval_id}).{why} {ways}",
+            approval_id=approval.approval_id,
+        )
+    by = f" ({shorten(decision.by)})" if decision.by else ""
+    return HumanRejection(
+        f"A person{by} refused {what}{reason} ({approval.approval_id}).{why} {ways}",
+        approval_id=approval.approval_id,
+    )
+
+
+def outcome_of(answer: Answer, body: bytes, approvals: Sequence[Approval]) -> Outcome:
+    """Say what follows from decisions that are all made, none of which stops.
+
+    `body` is the answer in the form that is not streamed.
+    """
+    changes: dict[Place, str | None] = {}
+    told: dict[int, str] = {}
+    observation = ""
+    has_text = False  # a spelled call that was approved
+    for approval in approvals:
+        question, decision = approval.question, approval.decision
+        assert decision is not None, "all is decided"
+        if question.kind == "text":
+            if decision.is_approved:
+                has_text = True
+            else:
+                observation = tell(question.tool, decision)
+            continue
+        place = (question.choice, question.position)
+        if not decision.is_approved:
+            changes[place] = None
+            told[question.position] = tell(question.tool, decision)
+        elif decision.arguments is not None:
+            changes[place] = decision.arguments
+    if observation:
+        return GoOn(Round(body, {}, observation))
+    own = {(choice, call.position) for choice, call in answer.tool_calls if not call.runs_upstream}
+    refused = {place for place, arguments in changes.items() if arguments is None}
+    if refused and refused == own and not has_text and len(answer.choices) == 1:
+        return GoOn(Round(body, told))
+    return Changed(changes) if changes else Unchanged()
+
+
+def tell(tool: str, decision: Decision) -> str:
+    """Return what a model is told of a refused call."""
+    who = "A rule" if decision.by == RULE else "A person"
+    reason = f" Reason: {decision.reason}" if decision.reason else ""
+    return (
+        f"{who} refused this call of {tool}; it was not carried out.{reason} Do not ask for the "
+        "same call again: go on without it, or say what you need."
+    )
+
+
+def can_go_on(
+    dialect: Dialect, request: Mapping[str, JSON], body: bytes, kind: ApprovalKind
+) -> str | None:
+    """Say why a model cannot be told that calls of this answer were refused; None = it can."""
+    if not isinstance(dialect, CallsTools):
+        return "this dialect has no tool calls."
+    if dialect.list_key and dialect.list_key not in request:  # else it is the prompt
+        return "the conversation before it is not on record."
+    answer = dialect.read_answer(body)
+    if len(answer.choices) > 1:
+        return "the answer has several choices, and a conversation goes on from one."
+    own = [call.position for _, call in answer.tool_calls if not call.runs_upstream]
+    if kind == "text" and own:
+        return "the answer spells a call in its text and makes others."
+    told = Round(body, {}, "?") if kind == "text" else Round(body, dict.fromkeys(own, "?"))
+    try:
+        dialect.go_on(request, told)
+    except BadRequest as error:
+        return error.message
+    return None

@@ -1,0 +1,370 @@
+"""From decisions to what the agent gets: the answer, changed, or the model's next one.
+
+    decided → outcome → let out | change | tell the model and ask again → gate → …
+
+Asking the model again is a call of its own: it runs on the connection, with the key, of an agent
+that waits, its answer is recorded as a round of the same step, and however many wait, it is asked
+once. What the agent gets is worked out from the record alone, so that every client and every later
+replay gets the same; where it differs from the recorded answer it is written down first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar, cast
+
+from agentstate.dialects.base import CallsTools, Dialect, Round
+from agentstate.ground.approvals import Approval
+from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.clock import monotonic_s, now_ms
+from agentstate.ground.errors import AgentStateError, BadRequest, UpstreamRefused
+from agentstate.ground.prices import Prices
+from agentstate.ground.records import RecordedAnswer
+from agentstate.ground.settings import Settings
+from agentstate.ground.tasks import TaskSet
+from agentstate.steps import aside, forward
+from agentstate.steps.call import Call
+from agentstate.steps.checkpoint import make_checkpoint
+from agentstate.steps.forward import Transports
+from agentstate.steps.gate import Gate, Hold
+from agentstate.steps.identify import Caller
+from agentstate.steps.outcome import (
+    Changed,
+    GoOn,
+    Outcome,
+    Unchanged,
+    outcome_of,
+    refusal_of,
+    stopped,
+)
+from agentstate.steps.policy import Policy
+from agentstate.steps.reading import as_body, frames_of, read_recorded
+from agentstate.steps.screen import Screen
+from agentstate.steps.splices import Splices
+from agentstate.steps.textcalls import find_calls
+from agentstate.store.base import Store
+from agentstate.wire.sse import Frame, SSEDecoder
+
+T = TypeVar("T")
+
+ROUNDS_MAX = 3  # DESIGN section 6: a model that is refused so often does not understand
+
+
+@dataclass(frozen=True, slots=True)
+class LetOut:
+    """What goes to the agent, and the release to mark once it has got it whole."""
+
+    answer: RecordedAnswer
+    release_id: int | None  # None = it holds no call that a person approved
+
+
+_Asked = tuple[int, RecordedAnswer] | AgentStateError  # (answer id, answer), or what went wrong
+Passed = LetOut | AgentStateError  # how the gate was passed, or why not
+
+
+class Rounds:
+    """Takes answers that are held through their decisions."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        gate: Gate,
+        splices: Splices,
+        transports: Transports,
+        settings: Settings,
+        prices: Prices,
+        tasks: TaskSet,
+    ) -> None:
+        self._store = store
+        self._gate = gate
+        self._splices = splices
+        self._transports = transports
+        self._settings = settings
+        self._prices = prices
+        self._tasks = tasks
+        # (first answer, number) → the task that asks the model for this round
+        self._asking: dict[tuple[int, int], asyncio.Task[_Asked]] = {}
+
+    async def passed(self, call: Call, hold: Hold, recorded: RecordedAnswer) -> Passed:
+        """Return what `let_out` returns or raises: for a task, whose failures are of our own."""
+        try:
+            return await self.let_out(call, hold, recorded)
+        except AgentStateError as error:
+            return error
+
+    async def let_out(self, call: Call, hold: Hold, recorded: RecordedAnswer) -> LetOut:
+        """Wait for the decisions about an answer and return what the agent gets.
+
+        Raises:
+            GateError: it was refused, or nobody decided in time.
+            UpstreamError: the model had to be asked again, and failed.
+            StoreError: the record cannot be read or written; nothing may go out.
+        """
+        assert hold.answer_id is not None, "an answer, not a request"
+        approvals = await self._gate.decided(hold, call.caller)
+        if (error := refusal_of(approvals)) is not None:
+            raise error
+        delivered = await self._store.read_delivered(hold.answer_id)
+        if delivered is None:
+            delivered = await self._compose(call, hold, approvals, recorded)
+        hold = replace(hold, approvals=approvals)
+        if not any(each.decision and each.decision.is_approved for each in approvals):
+            return LetOut(delivered, None)
+        await self._ask_about_release(hold, call.caller)
+        assert hold.answer_id is not None
+        release_id = await self._store.record_release(
+            hold.answer_id, call.caller.run_id, at_ms=now_ms()
+        )
+        return LetOut(delivered, release_id)
+
+    # --- what the agent gets ------------------------------------------------------------------
+
+    async def _compose(
+        self,
+        call: Call,
+        hold: Hold,
+        approvals: tuple[Approval, ...],
+        recorded: RecordedAnswer,
+    ) -> RecordedAnswer:
+        """Return what the agent gets, written down where it is not the answer itself."""
+        dialect = call.dialect
+        assert isinstance(dialect, CallsTools), "it was held, so its dialect calls tools"
+        assert hold.answer_id is not None
+        root_id, rounds = hold.answer_id, list[Round]()
+        scans_text = self._gate.scans_text(call)
+        current, openings = recorded, list[Opening]()
+        refused: set[bytes] = set()
+        while True:
+            outcome = await _aside(partial(_outcome, dialect, current, approvals), current)
+            if isinstance(outcome, Unchanged):
+                break
+            if isinstance(outcome, Changed):
+                current = await _aside(partial(changed, dialect, current, outcome), current)
+                break
+            self._check_round(call, approvals, outcome, len(rounds))
+            begun = partial(opening_of, dialect, self._gate.policy, current, scans_text=scans_text)
+            openings.append(await _aside(begun, current))
+            rounds.append(outcome.told)
+            refused |= {each.question.digest for each in approvals}
+            answer_id, current = await self._ask(call, hold.step_id, root_id, tuple(rounds))
+            findings = self._gate.find(call, read_recorded(dialect, current), scans_text=scans_text)
+            if not findings:
+                break
+            next_hold = await self._gate.ask(
+                hold.step_id, answer_id, findings, call.caller, refused=refused
+            )
+            approvals = await self._gate.decided(next_hold, call.caller)
+            if (error := refusal_of(approvals)) is not None:
+                raise error
+        if current is recorded:
+            return recorded
+        for opening in reversed(openings):
+            current = await _aside(partial(joined, dialect, opening, current), current)
+        return await self._store.record_delivered(root_id, current)
+
+    def _check_round(
+        self, call: Call, approvals: Sequence[Approval], outcome: GoOn, number: int
+    ) -> None:
+        """Raise the refusal where the model cannot be asked again."""
+        first = next(each for each in approvals if each.decision and not each.decision.is_approved)
+        assert first.decision is not None
+        if number == ROUNDS_MAX:
+            why = f" The model was told {ROUNDS_MAX} times and asked for it again."
+            raise stopped(first, first.decision, why)
+        dialect = cast(CallsTools, call.dialect)
+        try:
+            dialect.go_on(call.ask.body, outcome.told)
+        except BadRequest as error:
+            raise stopped(first, first.decision, f" It could not go on: {error.message}") from error
+
+    async def _ask_about_release(self, hold: Hold, caller: Caller) -> None:
+        """Ask once more before a call that an earlier run has got goes out again, if so set."""
+        if self._settings.gate.rerelease != "ask" or hold.answer_id is None:
+            return
+        releases = await self._store.list_releases(hold.answer_id)
+        earlier = [
+            each
+            for each in releases
+            if each.is_written and (each.run_id is None or each.run_id != caller.run_id)
+        ]
+        if not earlier:
+            return
+        last = earlier[-1]
+        run = "" if last.run_id is None else f" to the run {last.run_id}"
+        why = f"it was approved and released{run} before, at {last.released_ms} ms since 1970"
+        again = await self._gate.ask_again(hold, caller, len(earlier), why)
+        if (error := refusal_of(await self._gate.decided(again, caller))) is not None:
+            raise error
+
+    # --- asking the model again ---------------------------------------------------------------
+
+    async def _ask(
+        self, call: Call, step_id: int, root_id: int, rounds: tuple[Round, ...]
+    ) -> tuple[int, RecordedAnswer]:
+        """Return the answer after these rounds: from the record, or by asking, once for all."""
+        number = len(rounds)
+        known = await self._store.rounds_of(root_id)
+        if len(known) >= number:
+            answer_id = known[number - 1]
+            recorded = await self._store.read_answer_by_id(answer_id)
+            assert recorded is not None, "an answer that is listed is on record"
+            return answer_id, recorded
+        key = (root_id, number)
+        task = self._asking.get(key)
+        if task is None:
+            # A task of its own: once it is paid for, it is finished, whoever leaves.
+            task = self._tasks.start(self._ask_model(call, step_id, root_id, rounds), "round")
+            self._asking[key] = task
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        asked = await asyncio.shield(task)
+        if isinstance(asked, AgentStateError):
+            raise asked
+        return asked
+
+    async def _ask_model(
+        self, call: Call, step_id: int, root_id: int, rounds: tuple[Round, ...]
+    ) -> _Asked:
+        try:
+            return await self._send(call, step_id, root_id, rounds)
+        except AgentStateError as error:
+            return error
+
+    async def _send(
+        self, call: Call, step_id: int, root_id: int, rounds: tuple[Round, ...]
+    ) -> tuple[int, RecordedAnswer]:
+        dialect = call.dialect
+        spliced = await self._splices.applied(call, step_id)
+        body: Mapping[str, JSON] = call.ask.body if spliced is None else spliced
+        for each in rounds:
+            body = cast(CallsTools, dialect).go_on(body, each)
+        if not call.target.is_mock and "model" in body:
+            body = {**body, "model": call.target.model}
+        # An upstream that knows the key would answer with what it said before.
+        headers = call.headers.without(frozenset((b"content-encoding", b"idempotency-key")))
+        raw = encode(cast(JSON, body))
+        limits = forward.time_limits(self._settings.forward)
+        attempt = forward.begin(call.target, headers)
+        out = forward.out_call(call.target, headers, call.path, call.query, raw, None)
+        exchange = await forward.send(self._transports.of(call.target), out, limits, attempt)
+        try:
+            if not 200 <= exchange.status < 300:
+                _, error, _ = await forward.read_refusal(dialect, exchange, attempt)
+                raise _failed(error)
+            content = await exchange.read(self._settings.stream.answer_bytes_max)
+        finally:
+            await exchange.close()
+        kind = (exchange.headers.get(b"content-type") or b"").lower()
+        recorded = RecordedAnswer(
+            status=exchange.status,
+            headers=forward.answer_headers(exchange, call.target),
+            form="events" if kind.startswith(b"text/event-stream") else "body",
+            content=content,
+        )
+        answer = read_recorded(dialect, recorded)
+        if (fault := forward.judge(answer, exchange, call.target.provider)) is not None:
+            raise _failed(fault)
+        checkpoint = make_checkpoint(
+            step_id=step_id,
+            now_ms=now_ms(),
+            ask=call.ask,
+            input_chars=len(raw),
+            attempts=(attempt.ended(),),
+            answer=answer,
+            recorded=recorded,
+            provider=call.target.provider,
+            prices=self._prices,
+            latency_ms=int((monotonic_s() - attempt.started_s) * 1000),
+            first_content_ms=None,
+        )
+        answer_id = await self._store.record_round(checkpoint, root_id, len(rounds))
+        return answer_id, recorded
+
+
+async def _aside(work: Callable[[], T], recorded: RecordedAnswer) -> T:
+    return await aside.run(work, len(recorded.content))
+
+
+# --- pure -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What stands of an answer whose calls were refused: what had gone out before them."""
+
+    text: str
+    frames: tuple[Frame, ...]  # () where it was not streamed
+
+
+def _outcome(dialect: Dialect, recorded: RecordedAnswer, approvals: Sequence[Approval]) -> Outcome:
+    return outcome_of(read_recorded(dialect, recorded), as_body(dialect, recorded), approvals)
+
+
+def opening_of(
+    dialect: Dialect, policy: Policy, recorded: RecordedAnswer, *, scans_text: bool
+) -> Opening:
+    """Return what of a recorded answer goes out before the gate has seen it: the same that did, if
+    it was streamed."""
+    if recorded.form == "body":
+        answer = dialect.read_answer(recorded.content)
+        text = answer.text
+        if scans_text:
+            found = find_calls(text, policy.could_spell)
+            starts = [each.start for each in found if policy.could_spell(each.name)]
+            text = text[: min(starts, default=len(text))]
+        return Opening(text.rstrip(), ())
+    assembler = dialect.assembler(1)
+    screen = Screen(policy, scans_text=scans_text)
+    shown = b""
+    for frame in frames_of(dialect, recorded):
+        mark = assembler.feed(frame)
+        shown += screen.take(frame.raw, mark, assembler)
+        if screen.is_keeping and not scans_text:
+            break
+    frames = tuple(SSEDecoder().feed(shown))
+    reread = dialect.assembler(1)
+    for frame in frames:
+        reread.feed(frame)
+    return Opening(reread.snapshot().text, frames)
+
+
+def changed(dialect: Dialect, recorded: RecordedAnswer, outcome: Changed) -> RecordedAnswer:
+    """Return a recorded answer with its changes, in the form it was recorded in."""
+    assert isinstance(dialect, CallsTools)
+    if recorded.form == "body":
+        content = dialect.changed_body(recorded.content, outcome.changes)
+    else:
+        content = dialect.changed_events(frames_of(dialect, recorded), outcome.changes)
+    return replace(recorded, content=content, pace=b"", is_sealed=True)
+
+
+def joined(dialect: Dialect, opening: Opening, second: RecordedAnswer) -> RecordedAnswer:
+    """Return an answer that begins with what stands of the one before it."""
+    assert isinstance(dialect, CallsTools)
+    if not opening.frames:
+        if not opening.text:
+            return second
+        content = dialect.joined_body(opening.text, as_body(dialect, second))
+        return _as_form(second, "body", content)
+    if second.form == "events":
+        frames = frames_of(dialect, second)
+    else:
+        frames = SSEDecoder().feed(b"".join(dialect.events_from_body(second.content, True)))
+    return _as_form(second, "events", dialect.joined_events(opening.frames, frames))
+
+
+def _as_form(second: RecordedAnswer, form: str, content: bytes) -> RecordedAnswer:
+    kind = b"application/json" if form == "body" else b"text/event-stream; charset=utf-8"
+    others = tuple(pair for pair in second.headers if pair[0].lower() != b"content-type")
+    headers = ((b"content-type", kind), *others)
+    return RecordedAnswer(second.status, headers, "body" if form == "body" else "events", content)
+
+
+def _failed(error: AgentStateError) -> AgentStateError:
+    """Say that it was the further request that failed: the decision stands, and a retry goes on."""
+    if isinstance(error, UpstreamRefused):
+        error.message = f"After the refusal the model was asked again: {error.message}"
+    return error

@@ -1,0 +1,136 @@
+"""What an agent has not seen, put back into its later requests on their way upstream.
+
+An agent whose call was refused with "continue" got what was left of the answer, or the model's next
+one. The model said more than that, and was told of the refusal; without it the conversation that
+the agent sends back would make no sense to it. Only requests that descend from such an answer are
+touched, and only on their way upstream: fingerprint and record are of what the agent sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from itertools import groupby
+
+from agentstate.dialects.base import CallsTools, Dialect, Round, Splice
+from agentstate.ground import canonical
+from agentstate.ground.approvals import Approval
+from agentstate.ground.canonical import JSON
+from agentstate.ground.records import RecordedAnswer
+from agentstate.steps.call import Call
+from agentstate.steps.outcome import Changed, GoOn, outcome_of, tell
+from agentstate.steps.reading import as_body, read_recorded
+from agentstate.store.base import Store
+
+KEPT_MAX = 64  # splices kept in memory: each holds a request, and an agent's loop asks for few
+
+
+class Splices:
+    """Puts refused calls back into the upstream history."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: OrderedDict[int, Splice] = OrderedDict()  # by first answer, by last use
+
+    async def applied(self, call: Call, step_id: int | None) -> dict[str, JSON] | None:
+        """Return the body of a call with all that is missing from it; None = nothing is.
+
+        `step_id`: the call's own step, whose answer it does not descend from.
+        """
+        dialect = call.dialect
+        if not isinstance(dialect, CallsTools):
+            return None
+        refusals = await self._store.list_refusals(call.caller.session)
+        found: list[Splice] = []
+        for root_id, rows in groupby(refusals, key=lambda row: row.root_id):
+            origin = next(rows).step_id
+            if origin != step_id:
+                splice = await self._find(dialect, root_id, origin)
+                if splice is not None:
+                    found.append(splice)
+        # The last places first: what is put in moves only what comes after it.
+        found.sort(key=lambda each: _depth(each.request, dialect.list_key), reverse=True)
+        if not found:
+            return None
+        if len(call.raw) > canonical.OFF_LOOP_BYTES:
+            return await asyncio.to_thread(_apply, dialect, call.ask.body, found)
+        return _apply(dialect, call.ask.body, found)
+
+    async def _find(self, dialect: Dialect, root_id: int, step_id: int) -> Splice | None:
+        if root_id in self._kept:
+            self._kept.move_to_end(root_id)
+            return self._kept[root_id]
+        splice = await self._build(dialect, root_id, step_id)
+        if splice is not None:
+            self._kept[root_id] = splice
+            if len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+        return splice
+
+    async def _build(self, dialect: Dialect, root_id: int, step_id: int) -> Splice | None:
+        """Gather what happened to an answer; None = the agent has got nothing of it yet."""
+        delivered = await self._store.read_delivered(root_id)
+        step = await self._store.read_step(step_id)
+        request = await self._store.read_request(step_id)
+        if delivered is None or step is None or not isinstance(request, dict):
+            return None
+        if step.dialect != dialect.name:
+            return None
+        rounds: list[Round] = []
+        follows: bytes | None = None
+        for answer_id in (root_id, *await self._store.rounds_of(root_id)):
+            recorded = await self._store.read_answer_by_id(answer_id)
+            assert recorded is not None, "an answer that is listed is on record"
+            told, follows = await self._round(dialect, answer_id, recorded)
+            if told is not None:
+                rounds.append(told)
+        return Splice(request, tuple(rounds), as_body(dialect, delivered), follows)
+
+    async def _round(
+        self, dialect: Dialect, answer_id: int, recorded: RecordedAnswer
+    ) -> tuple[Round | None, bytes | None]:
+        """Return what the model was told about an answer, and the answer where it was told nothing
+        that ends a round."""
+        body = as_body(dialect, recorded)
+        approvals = await self._store.approvals_of(answer_id)
+        decided = [each for each in approvals if each.decision and not each.question.generation]
+        if not decided:
+            return None, body
+        outcome = outcome_of(read_recorded(dialect, recorded), body, decided)
+        match outcome:
+            case GoOn(told):
+                return told, None
+            case Changed(changes) if any(new is None for new in changes.values()):
+                return refused_beside(body, decided), None
+            case Changed(changes):
+                assert isinstance(dialect, CallsTools)
+                return None, dialect.changed_body(body, changes)
+            case _:
+                return None, body
+
+
+def _apply(
+    dialect: CallsTools, sent: dict[str, JSON], splices: list[Splice]
+) -> dict[str, JSON] | None:
+    body = sent
+    for splice in splices:
+        body = dialect.spliced(body, splice) or body
+    # Where the upstream holds all of it already (Responses), nothing has to be written anew.
+    return None if body == sent else body
+
+
+def refused_beside(body: bytes, approvals: list[Approval]) -> Round:
+    """Return what the model is to be told of calls that were refused beside others."""
+    told = {
+        each.question.position: tell(each.question.tool, each.decision)
+        for each in approvals
+        if each.decision is not None and not each.decision.is_approved
+        if each.question.choice == 0  # a conversation goes on from one choice
+    }
+    return Round(body, told)
+
+
+def _depth(request: Mapping[str, JSON], list_key: str) -> int:
+    items = request.get(list_key or "prompt")
+    return len(items) if isinstance(items, list | str) else 0
