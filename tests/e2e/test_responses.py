@@ -212,6 +212,23 @@ def test_a_turn_after_a_text_is_no_near_miss(
     assert got.header("x-agentstate-miss") is None
 
 
+def test_a_chained_request_names_the_step_it_goes_on_from(
+    proxy: Proxy, upstream: Upstream, session: str
+) -> None:
+    upstream.load([json_reply(response(call())), json_reply({**response(), "id": "resp_2"})])
+    first = post(proxy, session, {"model": "m", "input": "Weather in Oslo?"})
+    response_id = json.loads(first.body)["id"]
+    chained = {"model": "m", "input": "And then?", "previous_response_id": response_id}
+
+    post(proxy, session, chained)
+
+    status, body = proxy.get(f"/api/sessions/{session}/steps/1")
+    assert status == 200
+    assert json.loads(body)["goes_on_from"] == {"id": response_id, "index": 0}
+    _, body = proxy.get(f"/api/sessions/{session}/steps/0")
+    assert json.loads(body)["goes_on_from"] is None
+
+
 def test_what_is_not_stored_is_another_request(
     proxy: Proxy, upstream: Upstream, session: str
 ) -> None:

@@ -18,7 +18,7 @@ from agentstate.ground.approvals import Release
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Choice, Usage
 from agentstate.ground.clock import now_ms
-from agentstate.ground.errors import NotFound, shorten
+from agentstate.ground.errors import BadRequest, NotFound, shorten
 from agentstate.ground.records import Attempt, Query, RecordedAnswer, SessionRow, StepRow
 from agentstate.steps.reading import read_recorded
 from agentstate.store.base import LIST_LIMIT_MAX, Store
@@ -77,6 +77,8 @@ class SessionEndpoints:
 
         `delivered` is what the agent got where that is not `answer`; null = the answer itself, or
         nothing yet. `approvals` are the first thousand, by the time they were asked.
+        `goes_on_from` is, where the upstream keeps what came before, the id of that response or
+        conversation, and the index of the step that recorded it; null = not on record.
         """
         read_params(request, frozenset())
         row = await self._read(params["id"])
@@ -84,6 +86,7 @@ class SessionEndpoints:
         found = await self._step(step, whole=True)
         answer = await self._store.read_answer(step.step_id)
         request_body = await self._store.read_request(step.step_id)
+        before = await self._find_before(step, request_body)
         at_ms = now_ms()
         of_step = Query(
             session=step.session, step_id=step.step_id, limit=LIST_LIMIT_MAX, newest_first=False
@@ -96,6 +99,7 @@ class SessionEndpoints:
 
         def render() -> Response:
             found["request"] = request_body
+            found["goes_on_from"] = before
             found["answer"] = maybe_answer_json(answer)
             found["delivered"] = maybe_answer_json(delivered)
             found["approvals"] = [approval_json(approval, at_ms) for approval in approvals]
@@ -119,6 +123,19 @@ class SessionEndpoints:
             f"Session {shorten(row.session)!r} has {row.steps} steps, by index from 0; found "
             f"{shorten(index)!r}."
         )
+
+    async def _find_before(self, step: StepRow, request_body: JSON) -> JSON:
+        """Return what a chained request goes on from, and the step that recorded it."""
+        dialect = dialect_by_name(step.dialect)
+        try:
+            ask = None if dialect is None else dialect.read_ask(request_body)
+        except BadRequest:
+            return None  # what was fetched by its id has no request
+        if ask is None or ask.goes_on_from is None:
+            return None
+        recorded = await self._store.find_response(step.session, ask.goes_on_from)
+        index = None if recorded is None else recorded.index
+        return {"id": ask.goes_on_from, "index": index}
 
     async def _step(self, row: StepRow, *, whole: bool) -> dict[str, JSON]:
         found = step_json(row)
