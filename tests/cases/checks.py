@@ -13,7 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.cases.files import to_bytes
+from tests.cases.gate_checks import ALSO, APPROVAL, HELD_CLIENT, HELD_STEP
 from tests.cases.playing import Play, Sending, reply_of, sending_of
+from tests.cases.sentences import Check, same_sentence
 from tests.cases.tables import IF_AN_ANSWER
 from tests.helpers.raw_client import Connection, Reception, render_request
 from tests.helpers.reading import ChatRead, is_stream, read_chat, read_events
@@ -23,8 +25,6 @@ STREAM_OF_A_REPLY = (
     "stream stays stream"
 )
 FETCHED_AGAIN = "the stored step is not complete, so it must be fetched again, never replayed"
-
-Check = Callable[[Play, Any], None]
 
 
 def check_all(playing: Play) -> None:
@@ -37,16 +37,6 @@ def check_all(playing: Play) -> None:
                 table[key](playing, value)
         else:
             table(playing, expect[part])
-
-
-def _same_sentence(known: str, check: Callable[[Play], None]) -> Check:
-    """Make a check of a sentence that may only be this one."""
-
-    def checked(playing: Play, wanted: Any) -> None:
-        assert wanted == known, f"no check for the sentence {wanted!r}"
-        check(playing)
-
-    return checked
 
 
 # --- what the client saw ----------------------------------------------------------------
@@ -644,7 +634,7 @@ _CLIENT: dict[str, Check] = {
     "reasoning": _client_reasoning,
     "ends_with_done": _ends_with_done,
     "events_forwarded_within_ms": _forwarded_within,
-    "comments": _same_sentence(
+    "comments": same_sentence(
         "forwarded as comment lines or dropped; never re-emitted as 'data: : ...'", _comments
     ),
     "no_event_with_empty_data": _no_empty_events,
@@ -654,16 +644,16 @@ _CLIENT: dict[str, Check] = {
     "completes_within_ms": _completes_within,
     "error": _client_error,
     "terminates": _terminates,
-    "error_event_if_any": _same_sentence(
+    "error_event_if_any": same_sentence(
         "event: error or response.failed with the next sequence_number", _numbered_error
     ),
-    "aborted_means": _same_sentence("no zero-length chunk is written", _aborted_means),
-    "must_not_contain_after_error": _same_sentence(
+    "aborted_means": same_sentence("no zero-length chunk is written", _aborted_means),
+    "must_not_contain_after_error": same_sentence(
         "content from another attempt", _nothing_after_error
     ),
     "any_of": _client_any_of,
     "decoded_text": _decoded_text,
-    "content_encoding": _same_sentence(
+    "content_encoding": same_sentence(
         "matches the bytes actually sent, and only an encoding the client offered",
         _content_encoding,
     ),
@@ -676,6 +666,7 @@ _CLIENT: dict[str, Check] = {
     "error_if_400": _error_if_400,
     "all_three": _all_three,
     "second": _second,
+    **HELD_CLIENT,
 }
 
 _STEP: dict[str, Check] = {
@@ -692,13 +683,14 @@ _STEP: dict[str, Check] = {
     "reasoning": _step_of_choice("reasoning"),
     "attempts": _step_attempts,
     "raw_excerpt_kept": _excerpt_kept,
-    "stored": _same_sentence(
+    "stored": same_sentence(
         "whole or by hash with a marker; replay key uses the whole body", _stored_whole
     ),
     "rows": _step_rows,
     "opens_by_escaped_name": _opens_by_name,
-    "text_display": _same_sentence("pair joined to 😀, lone one as U+FFFD", _text_display),
+    "text_display": same_sentence("pair joined to 😀, lone one as U+FFFD", _text_display),
     "never_contains": _never_contains,
+    **HELD_STEP,
 }
 
 _UPSTREAM: dict[str, Check] = {
@@ -729,14 +721,16 @@ PARTS: dict[str, dict[str, Check] | Check] = {
     "step": _STEP,
     "upstream": _UPSTREAM,
     "proxy": _PROXY,
+    "approval": APPROVAL,
+    "also": ALSO,
     "replay": _replay,
-    "security": _same_sentence(
+    "security": same_sentence(
         "a request with both is answered 400 and its connection closed", _security
     ),
-    "rule": _same_sentence(
+    "rule": same_sentence(
         "accepted only if ^[0-9]{1,18}$ after trimming spaces; accepted values never alias "
         "('07' vs '7': decide)",
         _step_rule,
     ),
-    "cache_key": _same_sentence("differs when any of these fields differs", _cache_key),
+    "cache_key": same_sentence("differs when any of these fields differs", _cache_key),
 }

@@ -1,8 +1,9 @@
 """Reads the case files and applies the tables to them.
 
 Strings that start with `b64:` are raw bytes, `{"$repeat": [s, n]}` and `{"$concat": [...]}` are
-spelled out, `{{name}}` takes a value of `matrix`. What `tables.py` says is put into each file
-before anything else, so the rest of the suite sees only what is to be played and checked.
+spelled out, `{{name}}` takes a value of `matrix` and `{{name.0}}` its first item. What `tables.py`
+says is put into each file before anything else, so the rest of the suite sees only what is to be
+played and checked.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cases.tables import DIFFERS, LATER, SCALE, Settled
+from tests.cases.tables import DIFFERS, LATER, SCALE, SET_UP, Settled
 
 FOLDER = Path(__file__).parent
 
@@ -42,14 +43,15 @@ class Case:
     @property
     def needs_own_proxy(self) -> bool:
         """Whether it measures or harms the proxy, so that it cannot share one."""
-        return "proxy" in self.expect or "disk" in self.setup
+        actions = {item.get("action") for item in self.client.get("then", [])}
+        return "proxy" in self.expect or "disk" in self.setup or "restart_proxy" in actions
 
 
 def load_cases() -> list[Case]:
     """Read every case file; one `Case` per file and matrix value."""
     found = [case for path in sorted(FOLDER.glob("*.json")) for case in _read_file(path)]
     known = {case.file_id for case in found}
-    for table in (LATER, DIFFERS, SCALE):
+    for table in (LATER, DIFFERS, SET_UP, SCALE):
         assert not (unknown := set(table) - known), (
             f"tables name cases that do not exist: {unknown}"
         )
@@ -61,7 +63,7 @@ def _read_file(path: Path) -> Iterator[Case]:
     assert raw["id"] == path.stem
     unknown = set(raw) - {"id", "source", "area", "symptom", "client", "upstream", "expect", "why"}
     assert not unknown, f"{path.name} has unknown parts {unknown}"
-    rows = [table[path.stem] for table in (LATER, DIFFERS) if path.stem in table]
+    rows = [table[path.stem] for table in (LATER, DIFFERS, SET_UP) if path.stem in table]
     if any(row.drop == ("*",) for row in rows):
         reason = next(row.reason for row in rows if row.drop == ("*",))
         yield Case(path.stem, path.stem, {}, [], {}, None, reason, 1.0)
@@ -72,13 +74,19 @@ def _read_file(path: Path) -> Iterator[Case]:
     variants: list[tuple[str, Mapping[str, Any], Any]] = [(path.stem, {}, None)]
     if matrix is not None:
         ((name, values),) = matrix.items()
-        variants = [(f"{path.stem}-{n}", {name: v}, v) for n, v in enumerate(values)]
+        variants = [(f"{path.stem}-{n}", _bound(name, v), v) for n, v in enumerate(values)]
     scale = SCALE.get(path.stem, 1.0)
     for case_name, bound, variant in variants:
         client, upstream, expect = (
             expand(raw[key], bound) for key in ("client", "upstream", "expect")
         )
         yield Case(case_name, path.stem, client, upstream, expect, variant, None, scale)
+
+
+def _bound(name: str, value: Any) -> dict[str, Any]:
+    """Return what a value of the matrix fills: its name, and that of each item if it is a list."""
+    items = value if isinstance(value, list) else []
+    return {name: value, **{f"{name}.{place}": item for place, item in enumerate(items)}}
 
 
 def apply_row(raw: dict[str, Any], row: Settled) -> None:

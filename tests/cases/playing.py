@@ -10,13 +10,17 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from tests.cases import held
 from tests.cases.files import Case, to_bytes
+from tests.cases.held import Asking, Held
+from tests.cases.tables import DISK_FILLS
 from tests.helpers.proxy import Proxy
 from tests.helpers.raw_client import (
+    TIMEOUT_S,
     Connection,
     Pair,
     Reception,
@@ -52,7 +56,8 @@ def sending_of(client: Mapping[str, Any], session: str, base: Sending | None = N
     pairs = {} if base is None else {key.decode(): value for key, value in base.headers}
     for name, value in client.get("headers", {}).items():
         is_default = name == "x-agent-session-id" and value == DEFAULT_SESSION
-        pairs[name] = to_bytes(session if is_default else value)
+        if value is not None:  # a variant of the case that leaves it out
+            pairs[name] = to_bytes(session if is_default else value)
     if "body_raw" in client:
         body = to_bytes(client["body_raw"])
     elif "body" in client:
@@ -110,18 +115,25 @@ def reply_of(entry: Mapping[str, Any], scale: float, gate: Gate | None = None) -
     )
 
 
-# How a case's `setup` is said to the proxy. A value that is not here is an error.
+# How a case's `setup` is said to the proxy. A value that is neither here nor below is an error.
 _SETUP = {
     "first_token_timeout_s": "AGENTSTATE_FORWARD_FIRST_BYTE_TIMEOUT_S",
     "idle_timeout_s": "AGENTSTATE_FORWARD_GAP_TIMEOUT_S",
 }
+# What is played, not set. There are no retries to set yet: later.
+_PLAYED = ("disk", "retries", "approve_after_ms")
 
 
 def env_of(case: Case) -> dict[str, str]:
     """Return the proxy's environment for a case."""
     env: dict[str, str] = {}
     for key, value in case.setup.items():
-        if key in ("disk", "retries"):  # there are no retries to set yet: later
+        if key in _PLAYED:
+            continue
+        if key == "sensitive_tools":
+            if value:
+                env["AGENTSTATE_GATE_TOOLS"] = json.dumps(value)
+                env["AGENTSTATE_GATE_HEARTBEAT_S"] = str(held.HEARTBEAT_S * case.scale)
             continue
         scaled = value * case.scale if key.endswith("_s") else value
         env[_SETUP[key]] = str(scaled)
@@ -146,13 +158,17 @@ class Play:
     added: list[int] = field(default_factory=list)  # upstream calls each of them caused
     steps: list[dict[str, Any]] = field(default_factory=list)  # after the first request
     calls_of_first: int = 0
+    waited: Held | None = None  # how the first request waited at the gate; None = it did not
+    asked: list[held.Row] = field(default_factory=list)  # approvals, after the first request
+    on_hold: str = ""  # the approval there is to decide on; '' = the case needs none
     latencies_s: list[float] = field(default_factory=list)  # of other requests meanwhile
     memory_kib: list[int] = field(default_factory=list)  # before, then after
 
     @classmethod
     def of(cls, case: Case, proxy: Proxy, upstream: Upstream) -> Play:
         """Load the upstream with the case's script and make the first request ready."""
-        is_gated = "events_forwarded_within_ms" in case.expect.get("client", {})
+        fills = case.setup.get("disk") == DISK_FILLS
+        is_gated = fills or "events_forwarded_within_ms" in case.expect.get("client", {})
         gate = Gate() if is_gated else None
         upstream.load([reply_of(entry, case.scale, gate) for entry in case.upstream])
         sending = sending_of(case.client, f"{case.name}.session")
@@ -160,7 +176,9 @@ class Play:
 
     def run(self) -> None:
         """Play all requests of the case."""
-        then = self.case.client.get("then", [])
+        if "{id}" in self.sending.target:
+            self._put_on_hold()
+        then = [item for item in self.case.client.get("then", []) if "at" in item]
         beside = [item for item in then if item.get("at") == "concurrent"]
         threads = [threading.Thread(target=self._play_beside, args=(item,)) for item in beside]
         with Watch(self):
@@ -174,6 +192,8 @@ class Play:
         is_left_running = self.first.ending == "left" and len(then) > len(beside)
         if not is_left_running:
             self._read_steps()
+        if "approval" in self.case.expect and self.session:
+            self.asked = held.list_asked(self.proxy, self.session)
         for item in then:
             if item not in beside:
                 self._play_then(item)
@@ -214,6 +234,10 @@ class Play:
 
     def _play_first(self) -> Reception:
         client = self.case.client
+        if decisions := held.decisions_of(self.case):
+            return self._play_held(decisions)
+        if self.case.setup.get("disk") == DISK_FILLS:
+            return self._send_and_fill_disk()
         if wire := client.get("wire"):
             assert wire == "send head, wait for an interim response up to 3000 ms, then body"
             return self._send_with_pause()
@@ -230,8 +254,38 @@ class Play:
             case _:
                 raise AssertionError(f"no such way of reading: {read}")
 
-    def _rendered(self) -> bytes:
-        sending = self.sending
+    def _play_held(self, decisions: list[dict[str, Any]]) -> Reception:
+        read = self.case.client.get("read", {"idle_timeout_ms": 1000 * TIMEOUT_S / self.case.scale})
+        assert set(read) == {"idle_timeout_ms"}, f"no such way of reading what is held: {read}"
+        self.waited = held.play_held(
+            self.case,
+            self.proxy,
+            self.session,
+            self._rendered(),
+            decisions,
+            count=held.question_count(self.case),
+            timeout_s=read["idle_timeout_ms"] / 1000 * self.case.scale,
+        )
+        return held.as_let_out(self.waited.got)
+
+    def _put_on_hold(self) -> None:
+        (tool,) = self.case.setup["sensitive_tools"]
+        self.on_hold = held.put_on_hold(
+            self.proxy, self.upstream, f"{self.case.name}.session", tool
+        )
+        target = self.sending.target.replace("{id}", self.on_hold)
+        self.sending = replace(self.sending, target=target)
+
+    def _send_and_fill_disk(self) -> Reception:
+        assert self.gate is not None
+        with Asking(self.proxy.address, self._rendered()) as asking:
+            self.upstream.wait_for_requests(1)  # so its claim is written
+            self.proxy.set_disk(is_full=True)
+            self.gate.open(len(self.case.upstream[0]["chunks"]))
+            return asking.ended()
+
+    def _rendered(self, sending: Sending | None = None) -> bytes:
+        sending = sending or self.sending
         return render_request(
             sending.method, sending.target, self.proxy.address, sending.headers, sending.body
         )
@@ -275,7 +329,7 @@ class Play:
         self._pass_time(item.get("sleep_ms", 0))
         before = len(self.upstream.received)
         sending = sending_of(item, self.session, self.sending)
-        got = self.ask(sending)
+        got = self._ask_and_decide(sending, item) if "action" in item else self.ask(sending)
         added = self.upstream.received[before:]
         self.later.append(got)
         self.added.append(len(added))
@@ -288,6 +342,14 @@ class Play:
             case other:
                 assert other is None, f"no such expectation of a follow-up: {other}"
 
+    def _ask_and_decide(self, sending: Sending, item: Mapping[str, Any]) -> Reception:
+        """Make a further request; its one question, if any tool is guarded, is decided so."""
+        if not self.case.setup.get("sensitive_tools"):
+            return self.ask(sending)
+        rendered = self._rendered(sending)
+        found = held.play_held(self.case, self.proxy, self.session, rendered, [item], count=1)
+        return held.as_let_out(found.got)
+
     def _pass_time(self, ms: int) -> None:
         """Keep the pace the case asks for."""
         time.sleep(ms / 1000 * self.case.scale)
@@ -295,6 +357,7 @@ class Play:
 
 _THEN_KEYS = {
     "at", "same_request", "method", "path", "headers", "body", "body_raw", "sleep_ms", "expect",
+    "action",
 }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 A case says what a client sends, what the upstream does and what must be seen. `files.py` reads it,
 `tables.py` says which parts are settled otherwise or belong to a later piece of work, `playing.py`
-plays it, `checks.py` judges. Played with one scripted upstream behind one proxy.
+plays it (`held.py` what waits at the gate), `checks.py` judges (`gate_checks.py` of the gate).
+Played with one scripted upstream behind one proxy.
 """
 
 from __future__ import annotations

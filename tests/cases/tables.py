@@ -1,8 +1,9 @@
 """What the suite does otherwise than a case file says, each with its reason.
 
-Three tables by case id. `LATER` is what the product does not do yet: the row goes when it does.
-`DIFFERS` is what the design settles in another way. `SCALE` shortens the waits of a case in which
-the length has no meaning. A row takes parts out (`drop`, dotted paths, "*" is the whole case) and
+Four tables by case id. `LATER` is what the product does not do yet: the row goes when it does.
+`DIFFERS` is what the design settles in another way. `SET_UP` is what a case takes for granted or
+says only in words, and needs to be played. `SCALE` shortens the waits of a case in which the length
+has no meaning. A row takes parts out (`drop`, dotted paths, "*" is the whole case) and
 puts others in (`put`), so that what can be checked in the meantime is. A path that is not in the
 file is an error: rows cannot go stale.
 """
@@ -27,7 +28,6 @@ def _whole(reason: str) -> Settled:
     return Settled(reason, drop=("*",))
 
 
-_GATE = "later: gate"
 _RETRY = "later: retry"
 _FALLBACK = "later: fallback"
 _EXPORT = "later: export"
@@ -64,8 +64,6 @@ LATER: dict[str, Settled] = {
         ),
         put={"expect.client.status": 200, "expect.upstream.calls": 1},
     ),
-    "034-tool-arguments-before-name": Settled(_GATE, drop=("expect.approval",)),
-    "038-tool-bigint-arguments": Settled(_GATE, drop=("expect.approval",)),
     "045-chat-nan-infinity-json": Settled(_EXPORT, drop=("expect.export",)),
     "046-chat-refusal-stream": Settled(_EXPORT, drop=("expect.export",)),
     "050-chat-finish-reason-variants": Settled(_EXPORT, drop=("expect.export",)),
@@ -135,20 +133,13 @@ LATER: dict[str, Settled] = {
     "122-tr-refusal-to-anthropic": _whole(_TRANSLATION),
     "123-tr-gemini-schema": _whole(_TRANSLATION),
     "124-tr-ollama-stream-tools": _whole(_TRANSLATION),
-    "126-resp-stream-no-terminal": Settled(_GATE, drop=("expect.approval",)),
-    "129-resp-hold-tool": _whole(_GATE),
     "140-key-tenant-and-auth": _whole(_SECURITY),
     "141-storage-session-id-odd": Settled(
         _DASHBOARD + " and export",
         drop=("client.then.2", "client.then.1", "expect.dashboard", "expect.export"),
         put={"expect.step.opens_by_escaped_name": True},
     ),
-    "142-hitl-one-of-parallel": _whole(_GATE),
-    "143-hitl-withheld-stream-silence": _whole(_GATE),
-    "146-hitl-restart-while-pending": _whole(_GATE),
-    "147-hitl-fails-closed": _whole(_GATE),
-    "148-hitl-gate-name-tricks": _whole(_GATE),
-    "149-hitl-approved-args-bound": _whole(_GATE),
+    "147-hitl-fails-closed": Settled(_WEBHOOKS, drop=("client.setup.webhook",)),
     "151-slack-rejects-card": _whole(_WEBHOOKS),
     "153-slack-429": _whole(_WEBHOOKS),
     "154-discord-limits": _whole(_WEBHOOKS),
@@ -161,7 +152,6 @@ LATER: dict[str, Settled] = {
         _SECURITY,
         drop=("expect.also",),
     ),
-    "165-sec-dns-rebinding-csrf": _whole(_SECURITY),
     "166-pkg-wheel-has-assets": _whole(_PACKAGING),
 }  # fmt: skip
 
@@ -169,6 +159,8 @@ _NO_ANSWER = (
     "what is no complete answer must not end like one: its frames go out as they came, but in "
     "place of `[DONE]` the client gets an error event, so that it asks again"
 )
+DISK_FULL = "full"
+DISK_FILLS = "fills once the call is upstream"
 IF_AN_ANSWER = "if it is an answer; else up to its end, and then an error"
 
 DIFFERS: dict[str, Settled] = {
@@ -199,6 +191,21 @@ DIFFERS: dict[str, Settled] = {
         "a blank value is no header value once its white space is off (RFC 9110 section 5.5): 400",
         drop=("client.matrix.session.10",),
     ),
+    "142-hitl-one-of-parallel": Settled(
+        "a rejection that stops is an error, here as an event, since the stream has begun; the "
+        "completion that the case wants is what a rejection that goes on leads to",
+        put={"client.then.0.then": "continue"},
+    ),
+    "147-hitl-fails-closed": Settled(
+        "a file that takes no writes is played as a full disk, once from the beginning and once "
+        "from when the call has gone upstream, so that its answer and its question cannot be "
+        "written",
+        drop=("client.setup.sqlite",),
+        put={
+            "client.matrix.disk": [DISK_FULL, DISK_FILLS],
+            "client.setup.disk": "{{disk}}",
+        },
+    ),
     "158-storage-disk-full": Settled(
         "`store.on_failure = refuse`: on a full disk the claim fails, 503, before anything is "
         "paid; that it fills between claim and answer is in tests/e2e/test_disk.py",
@@ -207,7 +214,7 @@ DIFFERS: dict[str, Settled] = {
             "expect.approval", "expect.step",
         ),
         put={
-            "client.setup.disk": "full",
+            "client.setup.disk": DISK_FULL,
             "expect.client.status": 503,
             "expect.client.error.code": "store_unavailable",
             "expect.upstream.calls": 0,
@@ -215,15 +222,78 @@ DIFFERS: dict[str, Settled] = {
     ),
 }  # fmt: skip
 
+_AS_IT_IS_AND_GUARDED = "the case is played as it is, and once more with its tool guarded"
+_APPROVED = [{"action": "approve"}]
+
+SET_UP: dict[str, Settled] = {
+    "034-tool-arguments-before-name": Settled(
+        _AS_IT_IS_AND_GUARDED,
+        put={
+            "client.matrix.sensitive": [[], ["get_weather"]],
+            "client.setup.sensitive_tools": "{{sensitive}}",
+            "client.then": _APPROVED,
+        },
+    ),
+    "038-tool-bigint-arguments": Settled(
+        _AS_IT_IS_AND_GUARDED,
+        put={
+            "client.matrix.sensitive": [[], ["delete_rows"]],
+            "client.setup.sensitive_tools": "{{sensitive}}",
+            "client.then": _APPROVED,
+        },
+    ),
+    "126-resp-stream-no-terminal": Settled(
+        _AS_IT_IS_AND_GUARDED + "; then the whole answer to the retry is held",
+        put={
+            "client.matrix.sensitive": [[], ["delete_rows"]],
+            "client.setup.sensitive_tools": "{{sensitive}}",
+            "client.then.0.action": "approve",
+        },
+    ),
+    "148-hitl-gate-name-tricks": Settled(
+        "in the end it is approved, so that what was held back is seen to come",
+        put={"client.then": _APPROVED, "expect.client.bytes_same_as_upstream": True},
+    ),
+    "149-hitl-approved-args-bound": Settled(
+        "the sentence speaks of arguments that were approved and of ones that were edited",
+        put={
+            "client.matrix.decision": [
+                {"action": "approve"},
+                {"action": "approve_with_edited_args", "args": '{"table":"tmp"}'},
+            ],
+            "client.then": ["{{decision}}"],
+        },
+    ),
+    "165-sec-dns-rebinding-csrf": Settled(
+        "each value of the matrix is a Host and an Origin; and there has to be a call on hold",
+        put={
+            "client.headers.host": "{{host_origin.0}}",
+            "client.headers.origin": "{{host_origin.1}}",
+            "client.setup.sensitive_tools": ["delete_rows"],
+        },
+    ),
+}
+
+_HELD = 0.02  # a heartbeat each 0.2 s: the play waits for two
+
 SCALE: dict[str, float] = {
     "004-sse-comment-keepalive": 0.05,
     "006-sse-ids-and-own-keepalive": 0.005,
+    "034-tool-arguments-before-name": _HELD,
+    "038-tool-bigint-arguments": _HELD,
     "078-http-keepalive-race": 0.1,
     "085-http-sse-head-not-withheld": 0.005,
     "088-http-client-disconnect-nonstream": 0.2,
     "089-http-slow-client": 0.1,
     "104-timeout-between-chunks": 0.25,
+    "126-resp-stream-no-terminal": _HELD,
+    "129-resp-hold-tool": _HELD,
     "131-key-partial-after-client-abort": 0.5,
     "132-key-concurrent-identical": 0.4,
     "133-key-leader-disconnects": 0.4,
+    "142-hitl-one-of-parallel": _HELD,
+    "143-hitl-withheld-stream-silence": 0.1,
+    "146-hitl-restart-while-pending": _HELD,
+    "148-hitl-gate-name-tricks": _HELD,
+    "149-hitl-approved-args-bound": _HELD,
 }

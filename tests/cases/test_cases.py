@@ -14,6 +14,7 @@ import pytest
 from tests.cases.files import Case, load_cases
 from tests.cases.playing import env_of
 from tests.cases.runner import play
+from tests.cases.tables import DISK_FULL
 from tests.helpers.proxy import Proxy
 from tests.helpers.upstream import Upstream
 
@@ -63,7 +64,7 @@ def _play_alone(case: Case, folder: Path) -> None:
         Upstream() as upstream,
         Proxy(upstream_url=upstream.url, db=folder / "own.db", env=env_of(case)) as proxy,
     ):
-        if case.setup.get("disk") == "full":
+        if case.setup.get("disk") == DISK_FULL:
             proxy.set_disk(is_full=True)
         try:
             play(case, proxy, upstream)

@@ -8,10 +8,11 @@ import pytest
 
 from tests.cases.checks import PARTS, check_all
 from tests.cases.files import Case, apply_row, expand, load_cases, to_bytes
+from tests.cases.held import as_let_out, decisions_of, make_decision, question_count
 from tests.cases.playing import Play, sending_of
-from tests.cases.tables import DIFFERS, LATER, Settled
+from tests.cases.tables import DIFFERS, LATER, SET_UP, Settled
 from tests.helpers.proxy import Proxy
-from tests.helpers.raw_client import Reception
+from tests.helpers.raw_client import Piece, Reception
 from tests.helpers.upstream import Upstream
 
 PLAYED = [case for case in load_cases() if case.later is None]
@@ -66,7 +67,7 @@ def test_a_row_takes_out_and_puts_in() -> None:
 
 def test_every_row_has_a_reason() -> None:
     assert all(row.reason.startswith("later: ") for row in LATER.values())
-    assert all(len(row.reason) > 20 for row in DIFFERS.values())
+    assert all(len(row.reason) > 20 for row in (*DIFFERS.values(), *SET_UP.values()))
 
 
 def test_the_notation_is_spelled_out() -> None:
@@ -86,3 +87,61 @@ def test_the_notation_is_spelled_out() -> None:
     assert to_bytes("b64:AP8=") == b"\x00\xff"
     with pytest.raises(AssertionError, match="nothing fills"):
         expand("{{other}}", {})
+
+
+def test_a_value_of_the_matrix_that_is_a_list_also_gives_its_items() -> None:
+    hosts = [case for case in PLAYED if case.file_id == "165-sec-dns-rebinding-csrf"]
+
+    sent = [case.client["headers"] for case in hosts]
+
+    assert [(each["host"], each["origin"]) for each in sent] == [
+        tuple(case.variant) for case in hosts
+    ]
+    assert None in [each["origin"] for each in sent], "one of them has no Origin at all"
+
+
+def held_case(setup: dict[str, Any], expect: dict[str, Any] | None = None) -> Case:
+    """Return a case that is approved, and then asked again."""
+    then = [{"action": "approve"}, {"at": "retry_after_failure", "same_request": True}]
+    return Case("none", "none", {"setup": setup, "then": then}, [], expect or {}, None, None, 1.0)
+
+
+def test_what_is_done_while_a_request_is_held_is_all_but_the_further_requests() -> None:
+    case = held_case({"sensitive_tools": ["delete_rows"], "approve_after_ms": 5})
+
+    assert question_count(case) == 1
+    assert decisions_of(case) == [{"action": "approve"}, {"action": "approve", "after_ms": 5}]
+
+
+def test_a_variant_that_guards_no_tool_is_not_held() -> None:
+    case = held_case({"sensitive_tools": []})
+
+    assert question_count(case) == 0
+    assert decisions_of(case) == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        held_case({}),
+        held_case({"sensitive_tools": ["delete_rows"]}, {"approval": {"created": 0}}),
+    ],
+)
+def test_a_decision_about_nothing_is_an_error(case: Case) -> None:
+    assert question_count(case) == 0
+    with pytest.raises(AssertionError, match="nothing is asked"):
+        decisions_of(case)
+
+
+@pytest.mark.parametrize("item", [{"action": "shrug"}, {"action": "approve", "nonsense": 1}])
+def test_an_unknown_decision_is_an_error(item: dict[str, Any]) -> None:
+    with pytest.raises(AssertionError, match="no such"):
+        make_decision(item)
+
+
+def test_heartbeats_are_no_part_of_what_was_let_out() -> None:
+    pieces = [b"data: held\n\n", b": held\n", b": held\n: held\ndata: x\n\n"]
+    got = Reception(0.0, pieces=[Piece(0.0, piece) for piece in pieces])
+
+    assert as_let_out(got).body == b"data: held\n\ndata: x\n\n"
+    assert [piece.data for piece in as_let_out(got).pieces] == [pieces[0], b"data: x\n\n"]
