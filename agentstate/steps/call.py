@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentstate.dialects.base import Ask, Dialect
-from agentstate.ground.canonical import encode
 from agentstate.ground.records import Identity, RequestRecord
 from agentstate.steps.identify import Caller, Sought, message_digest
 from agentstate.steps.target import Target
@@ -39,13 +38,9 @@ class Call:
     identity: Identity
     record: RequestRecord
     target: Target
-
-    @property
-    def plain(self) -> bytes:
-        """The body without its content coding."""
-        if self.headers.get(b"content-encoding") is None:
-            return self.raw
-        return encode(self.ask.body)
+    names_guarded: (
+        bool  # the body names a guarded tool, so the answer's text may spell a call of it
+    )
 
     def sought(self) -> Sought:
         """Return the call as the ladder needs it."""

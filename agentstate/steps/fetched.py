@@ -159,6 +159,7 @@ def _call(
         identity=Identity(raw=key, exact=key, pinned=key, masked=key),
         record=RequestRecord(envelope={}, shared=(), list_key="", chain=()),
         target=target,
+        names_guarded=True,
     )
 
 

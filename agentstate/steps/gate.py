@@ -84,7 +84,7 @@ class Gate:
 
         Where earlier parts of the conversation are kept upstream, nobody here knows what they name.
         """
-        return call.ask.goes_on_from is not None or self.policy.is_named_in(call.plain)
+        return call.ask.goes_on_from is not None or call.names_guarded
 
     def is_clear(self, answer_id: int) -> bool:
         """Say whether an answer is known to have nothing guarded in it."""

@@ -47,13 +47,18 @@ class Holding:
         self._store = services.store
         self._settings = services.settings
 
-    async def is_needed(self, found: Candidate, body: bytes) -> bool:
-        """Say whether a recorded answer has to be looked at before it goes out."""
+    async def is_needed(self, found: Candidate, call: Call | None, raw: bytes) -> bool:
+        """Say whether a recorded answer has to be looked at before it goes out.
+
+        `call` None: the request was not read, and its body has no content coding.
+        """
         gate = self._services.gate
         assert found.answer_id is not None, "a step that replays has an answer"
         if gate.is_clear(found.answer_id):
             return False
-        if found.calls_tools or gate.policy.is_named_in(body):
+        if found.calls_tools or (call is not None and gate.scans_text(call)):
+            return True
+        if call is None and await aside.run(lambda: gate.policy.is_named_in(raw), len(raw)):
             return True
         if await self._store.approvals_of(found.answer_id):
             return True

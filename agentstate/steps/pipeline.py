@@ -134,12 +134,14 @@ class Pipeline:
         coding = request.headers.text(b"content-encoding")
         mask = self._masker.mask_for(now_ms(), masks_ids=caller.run_id is not None)
 
-        def read() -> tuple[Ask, Identity, RequestRecord]:
-            ask = self._read_ask(request, entry, raw)
-            return ask, *identify(entry.dialect, scope, raw, ask, mask)
+        def read() -> tuple[Ask, Identity, RequestRecord, bool]:
+            plain = self._decode(request, raw)
+            ask = entry.dialect.read_ask(canonical.parse(plain))
+            found = identify(entry.dialect, scope, raw, ask, mask)
+            return ask, *found, self._services.gate.policy.is_named_in(plain)
 
         is_large = len(raw) > READ_ON_LOOP_BYTES_MAX or coding is not None
-        ask, identity, record = await asyncio.to_thread(read) if is_large else read()
+        ask, identity, record, is_named = await asyncio.to_thread(read) if is_large else read()
         return Call(
             dialect=entry.dialect,
             path=entry.path,
@@ -159,13 +161,16 @@ class Pipeline:
                 request.headers,
                 is_native=is_native(entry.path),
             ),
+            names_guarded=is_named,
         )
 
     def _read_ask(self, request: Request, entry: Entry, raw: bytes) -> Ask:
         """Read a body. Raises `BadRequest` and what `decode_request_body` does."""
+        return entry.dialect.read_ask(canonical.parse(self._decode(request, raw)))
+
+    def _decode(self, request: Request, raw: bytes) -> bytes:
         coding = request.headers.text(b"content-encoding")
-        body_max = self._settings.server.body_max_mb * MIB
-        return entry.dialect.read_ask(canonical.parse(decode_request_body(raw, coding, body_max)))
+        return decode_request_body(raw, coding, self._settings.server.body_max_mb * MIB)
 
     # --- replay -----------------------------------------------------------------------------
 
@@ -223,7 +228,9 @@ class Pipeline:
             # kill of the process.
             await self._keep(self._store.keep_replays())
         hold: Hold | None = None
-        if await self._holding.is_needed(found, raw if call is None else call.plain):
+        if call is None and request.headers.get(b"content-encoding") is not None:
+            call = await self._read_call(request, entry, caller, scope, raw)
+        if await self._holding.is_needed(found, call, raw):
             call = call or await self._read_call(request, entry, caller, scope, raw)
             hold = await self._holding.examine(call, found, answer)
         wants_usage = call is not None and call.ask.wants_usage

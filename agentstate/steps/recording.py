@@ -96,7 +96,6 @@ class Recording:
         self.upstream_s = 0.0  # spent waiting for the upstream until the head was released
         self.approval_id: str | None = None  # that let the request go upstream; None = none had to
         self._answer_id: int | None = None  # None = none is on the disk
-        self._does_scan: bool | None = None  # None = not found out yet: it reads the whole body
 
     def since_start_ms(self) -> int:
         """Return how long ago the request's head came."""
@@ -179,14 +178,9 @@ class Recording:
         """Return what stands between a stream of this call and its clients."""
         return Screen(
             self._services.gate.policy,
-            scans_text=self._scans_text(),
+            scans_text=self._services.gate.scans_text(self._call),
             holds_calls=self._services.settings.stream.tool_calls == "hold",
         )
-
-    def _scans_text(self) -> bool:
-        if self._does_scan is None:
-            self._does_scan = self._services.gate.scans_text(self._call)
-        return self._does_scan
 
     async def examine(self, answer: Answer) -> Hold | None:
         """Return what must be decided about the answer that was committed; None = nothing.
@@ -195,7 +189,7 @@ class Recording:
             StoreError: something must, and it is not on record: the answer must not go out.
         """
         gate = self._services.gate
-        findings = gate.find(self._call, answer, scans_text=self._scans_text())
+        findings = gate.find(self._call, answer, scans_text=gate.scans_text(self._call))
         if self.claimed is None or self._answer_id is None:
             if findings:
                 raise StoreError(
