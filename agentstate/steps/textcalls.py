@@ -12,8 +12,8 @@ What counts as a call (`textforms.py` says how each is read):
 4. `<function=send_email>`, `<invoke name="send_email">`, `<tool>send_email</tool>`,
    `<execute_command>` (tags with an underscore), and the marks of chat templates.
 
-Code that calls a tool (`send_email(...)` in a Python block) is not read: code can spell a name in
-ways that only running it shows.
+Not read: code that calls a tool (`send_email(...)` in a Python block), since it can spell a name in
+ways that only running it shows; and names that are only similar, of which CrewAI runs the nearest.
 
 Theory of operation. Two walkers go over the text side by side. One stops at the characters that a
 form has and reads what is announced there. It knows nothing of nesting, so that broken JSON cannot
@@ -137,8 +137,8 @@ class TextScreen:
         walker = self._walker
         walker.walk(piece, is_last=is_last)
         self.safe = max(self.safe, walker.limit)
-        self._patience = walker.pending_chars // 8
-        self._closings = walker.depth
+        self._patience = len(walker.text) // 8
+        self._closings = len(walker.open)
 
 
 # --- walking ----------------------------------------------------------------------------------
@@ -156,36 +156,23 @@ class _Walker:
         self.found: list[SpelledCall] = []
         self.inputs: list[int] = []  # where the values of inputs outside of objects begin
         self.limit = 0  # what may go out so far
+        self.is_decided = False  # a call is held, and nothing that follows can change where
         self._could_hold = could_hold
         self._keeps_all = keeps_all
         self._objects = Objects()
+        self.open = self._objects.open
         self._first_held: int | None = None
         self._named = (0, 0)  # the last name, from its word on: it goes out whole
         # What is still needed of the text, from one character before it, since some forms depend
         # on that one; and places in it.
-        self._text = ""
-        self._base = 0  # of `_text` in the whole text
+        self.text = ""
+        self._base = 0  # of `text` in the whole text
         self._at = 0  # where to go on
         self._after_colon = 0
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether a call is held, and nothing that follows can change where."""
-        return self._first_held is not None and not self._objects.unconfirmed_count
-
-    @property
-    def depth(self) -> int:
-        """How many objects are open."""
-        return len(self._objects.open)
-
-    @property
-    def pending_chars(self) -> int:
-        """How much of the text waits for more of it."""
-        return len(self._text)
-
     def walk(self, piece: str, *, is_last: bool) -> None:
         """Go on with the next piece of the text."""
-        text = self._text = self._text + piece if self._text else piece
+        text = self.text = self.text + piece if self.text else piece
         if self._objects.is_idle and not is_last and not _SPECIAL.search(text):
             self._pass_over(begun_at(text))
             return
@@ -211,33 +198,35 @@ class _Walker:
             self._objects.walk(text, self._base, self._base + pending, is_last=False)
         self._take_confirmed()
         self._set_limit(self._base + pending)
-        self._forget(pending)
+        self._forget(min(pending, self._objects.at - self._base) - 1)
 
     def _pass_over(self, pending: int) -> None:
         """Go on over a text that has nothing to stop at: most texts, so this is short."""
         self._objects.at = self._base + pending
         self._let_go(self._objects.at)
-        self._at = len(self._text)
-        self._forget(pending)
+        self._at = len(self.text)
+        self._forget(pending - 1)
 
     def _set_limit(self, pending: int) -> None:
-        if self.is_decided:
-            assert self._first_held is not None
-            self.limit = self._first_held
-        elif not self._objects.unconfirmed_count:
+        if self._objects.unconfirmed_count:
+            return  # where a call begins that may turn out to be one
+        if self._first_held is None:
             self._let_go(self._objects.keeps_from(pending))
+        else:
+            self.limit = self._first_held
+            self.is_decided = True
 
     def _let_go(self, limit: int) -> None:
         """Set the limit; the beginning of a name could be one that is held."""
         start, end = self._named
         self.limit = start if start < limit < end else limit
 
-    def _forget(self, pending: int) -> None:
-        cut = max(0, min(pending, self._objects.at - self._base) - 1)
-        self._text = self._text[cut:]
-        self._base += cut
-        self._at -= cut
-        self._after_colon = max(0, self._after_colon - cut)
+    def _forget(self, chars: int) -> None:
+        if chars > 0:
+            self.text = self.text[chars:]
+            self._base += chars
+            self._at -= chars
+            self._after_colon = max(0, self._after_colon - chars)
 
     def _read_point(self, text: str, at: int, is_last: bool) -> int | None:
         """Read what stands at a point; return where to go on, None = more text is needed."""
@@ -270,24 +259,20 @@ class _Walker:
         start = self._after_colon + found.start
         self._reach(text, going_on)
         is_inside = bool(self._objects.open)
-        match found.word:
-            case Word.INPUT:
-                if is_inside:
-                    self._objects.give_input(self._base + going_on)
-                elif self._keeps_all:
-                    self.inputs.append(self._base + going_on)
-            case Word.CALL | Word.QUOTED_CALL | Word.NAME:
-                if found.word is Word.CALL or found.is_quoted or is_inside:
-                    value = read_value(text, going_on, is_last=is_last)
-                    if value is None:
-                        return None
-                    is_name = found.word is Word.NAME
-                    if isinstance(value, Brace):
-                        self._objects.announce(
-                            self._base + value.at, self._base + start, not is_name
-                        )
-                    elif value.readings:
-                        self._add(self._base + start, value, is_name=is_name)
+        if found.word is Word.INPUT:
+            if is_inside:
+                self._objects.give_input(self._base + going_on)
+            elif self._keeps_all:
+                self.inputs.append(self._base + going_on)
+        elif found.word is Word.CALL or found.is_quoted or is_inside:
+            value = read_value(text, going_on, is_last=is_last)
+            if value is None:
+                return None
+            is_name = found.word is Word.NAME
+            if isinstance(value, Brace):
+                self._objects.announce(self._base + value.at, self._base + start, not is_name)
+            elif value.readings:
+                self._add(self._base + start, value, is_name=is_name)
         self._after_colon = going_on
         return going_on
 
@@ -336,7 +321,8 @@ _BLANK = re.compile(r"\s*+")
 _FENCED = re.compile(r"[\s*]*+(?:```\w{0,16}+\s*+)?")
 # What the model, or its framework, writes after an input.
 _NEXT_LINE = re.compile(
-    r"[\r\n][\s*_#>-]*+(?:observation|thought|final answer|question|action|tool)\b[^\r\n:]{0,16}+:",
+    r"[\r\n][ \t*_#>-]{0,16}+(?:observation|thought|final answer|question|action|tool)\b"
+    r"[^\r\n:]{0,16}+:",
     re.IGNORECASE,
 )
 _IN_LINE = {"(": ")", "[": "]"}

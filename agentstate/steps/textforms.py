@@ -155,6 +155,8 @@ def begun_at(text: str) -> int:
         tail = text[max(0, end - _WORD_CHARS_MAX) : end].lower()
         if length := _longest(tail, _WORDS):
             begun = min(begun, end - length)
+    if last == "\\":
+        begun = min(begun, size - 1)
     offset = max(0, end - _ESCAPED_CHARS_MAX)
     window = text[offset : end + 4]
     if "\\" in window and _ESCAPE_BEGUN.search(window):

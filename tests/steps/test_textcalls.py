@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import pytest
 from hypothesis import example, given, settings
@@ -18,6 +19,7 @@ from agentstate.steps.textcalls import TextCall, TextScreen, find_calls
 GUARDED = "send_email"
 
 
+@lru_cache(1000)  # as the policy remembers names
 def could_hold(name: str) -> bool:
     return GUARDED in loose_readings(name)
 
@@ -301,7 +303,7 @@ anything_like_calls = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(anything_like_calls, st.data())
 def test_nothing_of_a_held_call_goes_out_however_the_text_is_cut(
     text: str, data: st.DataObject
@@ -311,7 +313,7 @@ def test_nothing_of_a_held_call_goes_out_however_the_text_is_cut(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(anything_like_calls, st.integers(0, 60), st.integers(1, 3), st.integers(1, 30), st.data())
 def test_nothing_goes_out_where_objects_are_over_their_bounds(
     text: str, chars_max: int, depth_max: int, unread_max: int, data: st.DataObject
@@ -540,6 +542,12 @@ FLOODS = [  # (what comes once, what then comes again and again)
     ("Action:", "\n"),
     ("Action:", "1. "),
     ("Action: /*", "*"),
+    ("Action: send_email\nAction Input:", "\n"),
+    ("Action: send_email(", "("),
+    ("Action: send_email\nAction Input: {", "[']"),
+    ("<send_email>", "\n"),
+    ("<function=send_email>", "</a>"),
+    ('{"action": "send_email", "args": ', '["'),
     ("", ":"),
     ("", "action:"),
     ("", "tool ["),
