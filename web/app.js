@@ -1,14 +1,25 @@
 // The composition root: which view belongs to which address, and what all views share.
 
 import { make, setText } from "./dom.js";
+import { showCount } from "./icon.js";
+import { listenForKeys } from "./keys.js";
+import { countWaiting, watchPending } from "./pending.js";
+import { approvalsView } from "./views/approvals.js";
 import { sessionView } from "./views/session.js";
 import { sessionsView } from "./views/sessions.js";
 
-// A view is mount(root, context, ...parts of its address) and returns unmount. The first pattern
-// that matches wins; `nav` names those that stand in the bar.
+// A view is mount(root, context, ...parts of its address, query) and returns {unmount, moveTo}:
+// moveTo takes the parts and query of another address of the same view; one without it is mounted
+// anew. The first pattern that matches wins; `nav` names those that stand in the bar.
 const VIEWS = [
   { pattern: /^#\/sessions$/, href: "#/sessions", nav: "Sessions", mount: sessionsView },
   { pattern: /^#\/sessions\/([^/]+)$/, href: "#/sessions", nav: null, mount: sessionView },
+  {
+    pattern: /^#\/approvals(?:\/([^/]+))?$/,
+    href: "#/approvals",
+    nav: "Approvals",
+    mount: approvalsView,
+  },
 ];
 const HOME = "#/sessions";
 
@@ -20,7 +31,19 @@ const links = VIEWS.filter((view) => view.nav).map((view) =>
 );
 nav.append(...links);
 
-let unmount = () => {};
+const keys = listenForKeys();
+document.getElementById("keys").addEventListener("click", keys.openSheet);
+
+const pending = watchPending();
+const counted = {
+  number: make("span", { className: "count", "aria-hidden": "true", hidden: true }),
+  words: make("span", { className: "unseen" }),
+};
+links.find((link) => link.hash === "#/approvals").append(counted.number, counted.words);
+
+let title = "";
+let waiting = 0;
+let shown = { view: null, unmount() {} };
 
 const context = {
   /** Say whether what is shown is fresh: "live", or why not. */
@@ -29,33 +52,56 @@ const context = {
     setText(live, text);
   },
   setTitle(text) {
-    document.title = text ? `${text} · AgentState` : "AgentState";
+    title = text;
+    const name = text ? `${text} · AgentState` : "AgentState";
+    document.title = waiting > 0 ? `(${waiting}) ${name}` : name;
   },
+  /** Set the keys of the view, as `listenForKeys` wants them; they end with it. */
+  setKeys: keys.set,
+  pending,
 };
+
+pending.subscribe((approvals) => {
+  const count = countWaiting(approvals);
+  if (count === waiting) return;
+  waiting = count;
+  counted.number.hidden = count === 0;
+  setText(counted.number, String(count));
+  setText(counted.words, count === 0 ? "" : `, ${count} waiting`);
+  showCount(count);
+  context.setTitle(title);
+});
 
 function show() {
   if (location.hash === "#view") return; // the skip link, not an address
-  const found = VIEWS.find((view) => view.pattern.test(location.hash));
+  const [address, query = ""] = location.hash.split("?", 2);
+  const found = VIEWS.find((view) => view.pattern.test(address));
   if (!found) {
     location.replace(HOME);
     return;
   }
-  const isFirst = root.dataset.view === undefined;
-  unmount();
+  const parts = address.match(found.pattern).slice(1).map(decodePart);
+  parts.push(new URLSearchParams(query));
+  if (found === shown.view && shown.moveTo) {
+    shown.moveTo(...parts);
+    return;
+  }
+  const isFirst = shown.view === null;
+  shown.unmount();
   root.replaceChildren();
+  keys.set([]);
   root.dataset.view = found.href;
   for (const link of links) {
     if (link.getAttribute("href") === found.href) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  const parts = location.hash.match(found.pattern).slice(1).map(decodePart);
-  unmount = found.mount(root, context, ...parts);
+  shown = { view: found, ...found.mount(root, context, ...parts) };
   // A screen reader goes on reading where the new view begins; on the first load it is there.
   if (!isFirst) root.focus({ preventScroll: true });
   scrollTo(0, 0);
 }
 
-function decodePart(part) {
+function decodePart(part = "") {
   try {
     return decodeURIComponent(part);
   } catch {

@@ -52,7 +52,11 @@ export function keyedList(parent, keyOf, create) {
 
 /** A block of code with a button that copies it. */
 export function codeBlock(title, code) {
-  const block = make("pre", { className: "code", tabIndex: 0 }, make("code", { textContent: code }));
+  const block = make(
+    "pre",
+    { className: "code", tabIndex: 0 },
+    make("code", { textContent: code }),
+  );
   const button = make("button", {
     type: "button",
     className: "button",

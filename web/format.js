@@ -12,6 +12,10 @@ const STATUS_LABELS = {
   complete: "Complete",
   failed: "Failed",
   interrupted: "Interrupted",
+  PENDING: "Waiting",
+  APPROVED: "Approved",
+  REJECTED: "Rejected",
+  EXPIRED: "Expired",
 };
 
 export const MISSING = "–";
@@ -60,6 +64,16 @@ export function ago(thenMs, nowMs) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
   if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
   return new Date(thenMs).toLocaleDateString();
+}
+
+/** 9 s, 4 min 12 s, 2 h 5 min, 3 d 4 h: two units are enough to judge how long there is. */
+export function timeLeft(ms) {
+  const seconds = Math.max(0, Math.ceil(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  return `${Math.floor(minutes / 1440)} d ${Math.floor(minutes / 60) % 24} h`;
 }
 
 /** The full local date and time. */

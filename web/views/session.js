@@ -3,8 +3,18 @@
 import { poll, readSession } from "../api.js";
 import { keyedList, make, setText } from "../dom.js";
 import {
-  MISSING, ago, costOf, count, countShort, duration, moment, money, plural, statusLabel,
+  MISSING,
+  ago,
+  costOf,
+  count,
+  countShort,
+  duration,
+  moment,
+  money,
+  plural,
+  statusLabel,
 } from "../format.js";
+import { visible } from "../visible.js";
 
 const COLUMNS = [
   { title: "Step", className: "num tight" },
@@ -48,21 +58,36 @@ export function sessionView(root, context, id) {
     make("thead", {}, make("tr", {}, ...head)),
     body,
   );
+  const heldCount = make("span");
+  const waiting = make("p", { className: "waiting", hidden: true }, heldCount, " ", linkToAll(id));
   const more = make("p", { className: "lead more", hidden: true });
   const list = make("dl", { className: "facts", hidden: true }, ...facts.map(({ node }) => node));
   root.append(
     make("a", { className: "back", href: "#/sessions", textContent: "← All sessions" }),
     make("div", { className: "head" }, make("h1", { textContent: id }), badge),
     list,
+    waiting,
     notice,
     table,
     more,
   );
   const update = keyedList(body, (step) => step.index, createRow);
+  let steps = [];
+  let held = new Map(); // the approvals that wait, by the index of their step
+  const showSteps = () =>
+    update(steps.map((step) => ({ ...step, held: held.get(step.index) ?? [] })));
 
-  return poll(
+  const unsubscribe = context.pending.subscribe((approvals) => {
+    const ours = (approvals ?? []).filter((approval) => approval.session === id);
+    held = Map.groupBy(ours, (approval) => approval.index);
+    waiting.hidden = ours.length === 0;
+    setText(heldCount, `${plural(ours.length, "call")} held for a decision.`);
+    showSteps();
+  });
+  const { stop } = poll(
     (signal) => readSession(id, signal),
-    ({ session, steps, next_cursor: next }) => {
+    ({ session, steps: found, next_cursor: next }) => {
+      steps = found;
       context.setLive(true, "Live");
       notice.hidden = true;
       badge.hidden = false;
@@ -71,7 +96,7 @@ export function sessionView(root, context, id) {
       setText(badge, statusLabel(session.status));
       FACTS.forEach(({ read }, at) => setText(facts[at].value, read(session)));
       table.hidden = steps.length === 0;
-      update(steps);
+      showSteps();
       more.hidden = next === null || next === undefined;
       setText(more, `The first ${count(steps.length)} steps are shown.`);
     },
@@ -81,6 +106,17 @@ export function sessionView(root, context, id) {
       notice.hidden = false;
     },
   );
+  return {
+    unmount() {
+      stop();
+      unsubscribe();
+    },
+  };
+}
+
+function linkToAll(session) {
+  const query = new URLSearchParams({ session });
+  return make("a", { href: `#/approvals?${query}`, textContent: "Decide" });
 }
 
 function createRow() {
@@ -88,6 +124,8 @@ function createRow() {
   const badge = make("span", { className: "badge" });
   const prompt = make("div", { className: "clamp prompt" });
   const response = make("div", { className: "clamp" });
+  const holds = make("div", { className: "holds", hidden: true });
+  const updateHolds = keyedList(holds, (approval) => approval.approval_id, createHold);
   const brief = make("span", { className: "brief" });
   const cells = COLUMNS.slice(3).map(({ className }) => make("td", { className }));
   const node = make(
@@ -95,7 +133,7 @@ function createRow() {
     {},
     number,
     make("td", {}, badge),
-    make("td", { className: "col-main" }, prompt, response, brief),
+    make("td", { className: "col-main" }, prompt, response, holds, brief),
     ...cells,
   );
   return {
@@ -107,6 +145,8 @@ function createRow() {
       prompt.hidden = !step.prompt;
       setText(prompt, step.prompt ?? "");
       setText(response, readResponse(step));
+      holds.hidden = step.held.length === 0;
+      updateHolds(step.held);
       const tokens = readTokens(step);
       const latency = duration(step.latency);
       const texts = [
@@ -120,8 +160,21 @@ function createRow() {
       cells[0].title = step.model ?? "";
       node.classList.toggle("is-inactive", Number.isFinite(step.rolled_back_ms));
       number.title = moment(step.created_ms);
-      setText(brief, [`${tokens} tokens`, latency, plural(step.replays ?? 0, "replay")].join(" · "));
+      setText(
+        brief,
+        [`${tokens} tokens`, latency, plural(step.replays ?? 0, "replay")].join(" · "),
+      );
     },
+  };
+}
+
+/** A link to the approval of a call that waits. */
+function createHold({ approval_id: id }) {
+  const link = make("a", { href: `#/approvals/${encodeURIComponent(id)}` });
+  return {
+    node: link,
+    update: ({ tool, status }) =>
+      setText(link, `${visible(tool)} ${status === "EXPIRED" ? "expired undecided" : "waits"}`),
   };
 }
 

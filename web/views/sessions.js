@@ -39,7 +39,7 @@ export function sessionsView(root, context) {
   );
   const update = keyedList(body, (row) => row.session, createRow);
 
-  return poll(
+  const { stop } = poll(
     listSessions,
     (sessions) => {
       context.setLive(true, "Live");
@@ -55,6 +55,7 @@ export function sessionsView(root, context) {
       notice.hidden = false;
     },
   );
+  return { unmount: stop };
 }
 
 function summarize(sessions) {

@@ -1,0 +1,129 @@
+// Reads and changes JSON as text. What nobody touched stays as it was sent: integers of any length
+// (JSON.parse rounds them), the order of keys, the spelling of numbers. JSON.parse says whether a
+// text is JSON; the rest finds where its parts are and relies on that.
+
+import { escapeHidden } from "./visible.js";
+
+const NUMBER = /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$/;
+const INDENT = "  ";
+
+export function isNumber(text) {
+  return NUMBER.test(text);
+}
+
+/** What is wrong with a JSON text; null = nothing. */
+export function faultOf(text) {
+  try {
+    JSON.parse(text);
+    return null;
+  } catch (error) {
+    return error.message;
+  }
+}
+
+/**
+ * The members of an object, in order, as [{name, source, start, end}]: `source` is the text of the
+ * value, from `start` to `end`. null = the text is no JSON object.
+ */
+export function readMembers(text) {
+  if (faultOf(text) !== null) return null;
+  const members = [];
+  let depth = 0;
+  let name = null;
+  let start = 0;
+  let end = 0;
+  const close = () => {
+    if (name !== null) members.push({ name, source: text.slice(start, end), start, end });
+    name = null;
+  };
+  for (const token of tokensOf(text)) {
+    const sign = text[token.start];
+    if (sign === "}" || sign === "]") depth -= 1;
+    if (depth === 0) {
+      if (sign !== "{" && sign !== "}") return null;
+    } else if (depth === 1 && sign === ",") {
+      close();
+    } else if (name === null) {
+      name = JSON.parse(text.slice(token.start, token.end));
+      start = -1;
+    } else if (depth > 1 || sign !== ":") {
+      if (start < 0) start = token.start;
+      end = token.end;
+    }
+    if (sign === "{" || sign === "[") depth += 1;
+  }
+  close();
+  return members;
+}
+
+/** The text with some values replaced: `sources` are [member as read, new text], in order. */
+export function replaceValues(text, sources) {
+  let result = "";
+  let from = 0;
+  for (const [member, source] of sources) {
+    result += text.slice(from, member.start) + source;
+    from = member.end;
+  }
+  return result + text.slice(from);
+}
+
+/** Valid JSON, one value a line, with what would be invisible in strings escaped. */
+export function indent(text) {
+  const parts = [];
+  let depth = 0;
+  let before = "";
+  const breakLine = () => parts.push(`\n${INDENT.repeat(depth)}`);
+  for (const { start, end } of tokensOf(text)) {
+    const sign = text[start];
+    const isEnd = sign === "}" || sign === "]";
+    if (isEnd) depth -= 1;
+    const isEmpty = isEnd && (before === "{" || before === "[");
+    if ((isEnd && !isEmpty) || (!isEnd && (before === "{" || before === "[")) || before === ",") {
+      breakLine();
+    }
+    if (sign === "{" || sign === "[") depth += 1;
+    const token = text.slice(start, end);
+    if (sign === '"') parts.push(escapeHidden(token));
+    else parts.push(sign === ":" ? ": " : token);
+    before = sign;
+  }
+  return parts.join("");
+}
+
+/** Valid JSON in one spelling, to compare: two that say the same, numbers as sent, are equal. */
+export function normalize(text) {
+  let result = "";
+  for (const { start, end } of tokensOf(text)) {
+    const token = text.slice(start, end);
+    result += text[start] === '"' ? JSON.stringify(JSON.parse(token)) : token;
+  }
+  return result;
+}
+
+/** Where the tokens of valid JSON are. */
+function* tokensOf(text) {
+  let at = 0;
+  while (at < text.length) {
+    const start = at;
+    const sign = text[at];
+    at += 1;
+    if (sign === '"') at = endOfString(text, at);
+    else if (isPlain(sign)) while (at < text.length && isPlain(text[at])) at += 1;
+    else if (" \t\r\n".includes(sign)) continue;
+    yield { start, end: at };
+  }
+}
+
+/** A string ends at the first quote with an even number of backslashes before it. */
+function endOfString(text, from) {
+  for (let at = from; ; at += 1) {
+    at = text.indexOf('"', at);
+    let slashes = 0;
+    while (text[at - 1 - slashes] === "\\") slashes += 1;
+    if (slashes % 2 === 0) return at + 1;
+  }
+}
+
+function isPlain(sign) {
+  return /[-+.0-9A-Za-z]/.test(sign);
+}
