@@ -44,6 +44,7 @@ class Question:
     # How often this place of this answer was asked about and decided before: a release to a further
     # run may be asked about anew. 0 = never.
     generation: int = 0
+    is_quiet: bool = False  # a rule decides it at once: nobody is told of it, nor of the decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 
 from agentstate.dialects.base import CallsTools, Dialect
 from agentstate.ground.addresses import is_loopback
-from agentstate.ground.errors import AgentStateError, UpstreamRefused
+from agentstate.ground.errors import AgentStateError, Conflict, UpstreamRefused
 from agentstate.ground.records import RecordedAnswer
 from agentstate.ground.settings import GateSettings
 from agentstate.steps.flight import Flight, Follower, Landing
@@ -176,7 +176,12 @@ class Delivery:
             self._is_cut, self._rest = True, [error_event_after(self._dialect, error, shown)]
             return
         content = self._render(let_out.answer)
-        assert content.startswith(shown), "what is let out begins with what was shown"
+        if not content.startswith(shown):
+            # Rare: an upstream that tells of a call in another way than it did before. What the
+            # client has seen cannot be taken back, so it asks again and gets it whole.
+            changed = Conflict("The answer was changed in what had gone out already. Ask again.")
+            self._is_cut, self._rest = True, [error_event_after(self._dialect, changed, shown)]
+            return
         self._let_out, self._rest = let_out, [content[len(shown) :]]
 
 

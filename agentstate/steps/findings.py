@@ -30,6 +30,20 @@ class Finding:
     digest: bytes
     verdict: Verdict  # never "allow"
 
+    @classmethod
+    def of(cls, question: Question) -> Finding:
+        """Return what was found when a question on record was asked."""
+        return cls(
+            kind=question.kind,
+            choice=question.choice,
+            position=question.position,
+            tool=question.tool,
+            call_id=question.call_id,
+            arguments=question.arguments,
+            digest=question.digest,
+            verdict=Verdict("ask", question.rule, question.why),
+        )
+
     @property
     def place(self) -> Place:
         """Where in its answer it stands."""
@@ -109,14 +123,23 @@ def find_in_request(
     `is_wanted`: the caller asks for it. A tool that the provider runs by itself is judged by its
     name alone, since its arguments are known only when it has run. `digest` names the request.
     """
+    guarded: list[tuple[str, Verdict]] = []
     for tool in tools:
         if not tool.runs_upstream or not policy.could_hold(tool.name, "function"):
             continue
         verdict = policy.judge(tool.name, "{}", "function")
-        if verdict.action == "allow":
-            verdict = Verdict("ask", verdict.rule, "its arguments are not known beforehand")
-        why = verdict.why or "the provider runs this tool before anybody here sees the call"
-        return _request(digest, tool.name, Verdict(verdict.action, verdict.rule, why))
+        if verdict.action == "allow" and verdict.rule:
+            continue  # whatever its arguments: a rule with a condition does not hold of none
+        guarded.append((tool.name, verdict))
+    # One question about all of them, since the request goes out whole or not at all.
+    names = ", ".join(name for name, _ in guarded)
+    for name, verdict in guarded:
+        if verdict.action == "deny":
+            return _request(digest, name, verdict)
+    if guarded:
+        rules = "; ".join(dict.fromkeys(each.rule for _, each in guarded if each.rule))
+        why = "the provider runs this before anybody here sees the arguments"
+        return _request(digest, names, Verdict("ask", rules or "a rule with a condition", why))
     if is_wanted:
         return _request(digest, model, Verdict("ask", "x-agent-require-approval", ""))
     return None

@@ -4,8 +4,8 @@ A flight belongs to the call, not to the client that started it: clients attach 
 flight goes on (DESIGN section 4, detached completion). It has one producer (`upstream.py`) and any
 number of followers, each with a cursor of its own, so a late joiner first gets what has arrived and
 then lives along. The producer waits while the *fastest* follower is more than the spool behind; a
-stalled follower hinders nobody. All state changes are synchronous; only `room`, `started`, `landed`
-and a follower's `__anext__` wait.
+stalled follower hinders nobody. All state changes are synchronous; only `room`, `changed` and a
+follower's `__anext__` wait.
 """
 
 from __future__ import annotations
@@ -156,7 +156,12 @@ class Flight:
     async def _news(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        await future
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future in self._waiting:
+                self._waiting.remove(future)
+            raise
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

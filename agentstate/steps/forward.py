@@ -34,16 +34,16 @@ class Transports:
     """The client for real upstreams and the mock provider's transport."""
 
     def __init__(self, client: Transport, mock: Transport) -> None:
-        self._client = client
+        self.client = client
         self._mock = mock
 
     def of(self, target: Target) -> Transport:
         """Return what sends calls to this target."""
-        return self._mock if target.is_mock else self._client
+        return self._mock if target.is_mock else self.client
 
     async def close(self) -> None:
         """Close both."""
-        await self._client.close()
+        await self.client.close()
         await self._mock.close()
 
 

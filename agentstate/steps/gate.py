@@ -18,14 +18,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from agentstate.dialects import dialect_by_name
 from agentstate.dialects.base import CallsTools, Dialect
 from agentstate.ground.approvals import Approval, Changes, Decision, Question, Then
-from agentstate.ground.canonical import JSON
+from agentstate.ground.canonical import JSON, digest
 from agentstate.ground.chat import Answer
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import (
@@ -41,6 +41,7 @@ from agentstate.ground.settings import GateSettings
 from agentstate.steps.call import Call
 from agentstate.steps.findings import Finding, find_guarded, find_in_request
 from agentstate.steps.identify import Caller
+from agentstate.steps.names import exact_readings
 from agentstate.steps.outcome import RULE, can_go_on, refusal_of
 from agentstate.steps.policy import Policy
 from agentstate.steps.reading import as_body
@@ -48,6 +49,7 @@ from agentstate.steps.schema import check_arguments
 from agentstate.store.base import Store
 
 RECHECK_S = 15.0  # a ring may be lost with who was to ring; the rows are read again all the same
+TEXT_WEIGHT = 32  # looking for calls in a text takes so much longer than reading it
 CLEAR_MAX = 16_384  # answers known to have nothing guarded in them; an integer each
 
 
@@ -76,6 +78,9 @@ class Gate:
         self._listening: dict[str, set[asyncio.Event]] = {}  # by approval
         self._clear: OrderedDict[int, None] = OrderedDict()  # answers, by last use
         self._is_parked = False
+        self.on_event: Callable[[], None] = (
+            _tell_nobody  # called once an event may have been written
+        )
 
     # --- what is guarded ----------------------------------------------------------------------
 
@@ -85,6 +90,10 @@ class Gate:
         Where earlier parts of the conversation are kept upstream, nobody here knows what they name.
         """
         return call.ask.goes_on_from is not None or call.names_guarded
+
+    def is_named_in(self, raw: bytes) -> bool:
+        """Say whether bytes name a guarded tool anywhere."""
+        return self.policy.is_named_in(raw)
 
     def is_clear(self, answer_id: int) -> bool:
         """Say whether an answer is known to have nothing guarded in it."""
@@ -118,6 +127,8 @@ class Gate:
     ) -> Hold:
         """Ask about the findings of an answer, or find what was asked before.
 
+        What was decided about it stands, also where today's policy would not ask.
+
         `refused`: digests of calls that were refused in the rounds before: they are again, with
         nobody asked.
 
@@ -125,14 +136,30 @@ class Gate:
             StoreError: it could not be written; the answer must not go out.
         """
         refused = frozenset(refused)
-        questions = tuple(self._question(each, caller) for each in findings)
+        questions = tuple(
+            self._question(each, caller, is_quiet=each.digest in refused) for each in findings
+        )
         approvals = await self._open(step_id, answer_id, questions)
         for finding, approval in zip(findings, approvals, strict=True):
             if approval.decision is None:
                 decision = _decided_by_rule(finding, approval, is_repeat=finding.digest in refused)
                 if decision is not None:
                     await self._write(approval, decision)
-        return Hold(step_id, answer_id, findings, await self._read(approvals))
+                    await self._close_others(approval, decision)
+        approvals = await self._read(approvals)
+        earlier = [each for each in await self.decisions(answer_id) if each not in approvals]
+        findings = (*findings, *(Finding.of(each.question) for each in earlier))
+        return Hold(step_id, answer_id, findings, (*approvals, *earlier))
+
+    async def decisions(self, answer_id: int) -> tuple[Approval, ...]:
+        """Return what was decided about an answer when it was first asked about."""
+        return tuple(
+            each
+            for each in await self._store.approvals_of(answer_id)
+            if each.decision is not None
+            and each.question.kind != "request"
+            and not each.question.generation
+        )
 
     async def ask_again(self, hold: Hold, caller: Caller, generation: int, why: str) -> Hold:
         """Ask once more about calls that were approved and let out before.
@@ -145,8 +172,14 @@ class Gate:
             for finding, approval in zip(hold.findings, hold.approvals, strict=True)
             if approval.decision is not None and approval.decision.is_approved
         )
+        # Each run is asked about for itself.
+        run = (caller.run_id or "").encode()
         questions = tuple(
-            self._question(each, caller, generation=generation, why=why) for each in findings
+            replace(
+                self._question(each, caller, generation=generation, why=why),
+                digest=digest(each.digest, run),
+            )
+            for each in findings
         )
         approvals = await self._open(hold.step_id, hold.answer_id, questions)
         return Hold(hold.step_id, hold.answer_id, findings, approvals)
@@ -190,25 +223,34 @@ class Gate:
         )
 
     def _question(
-        self, finding: Finding, caller: Caller, *, generation: int = 0, why: str = ""
+        self,
+        finding: Finding,
+        caller: Caller,
+        *,
+        generation: int = 0,
+        why: str = "",
+        is_quiet: bool = False,
     ) -> Question:
         timeout_s = self._settings.timeout_s
         if caller.hold_timeout_s is not None:
             timeout_s = caller.hold_timeout_s
         deadline_ms = now_ms() + int(timeout_s * 1000) if timeout_s else None
         on_reject = caller.on_reject or self._settings.on_reject
-        return finding.question(deadline_ms, on_reject, generation=generation, why=why)
+        question = finding.question(deadline_ms, on_reject, generation=generation, why=why)
+        return replace(question, is_quiet=is_quiet or finding.verdict.action == "deny")
 
     async def _open(
         self, step_id: int, answer_id: int | None, questions: tuple[Question, ...]
     ) -> tuple[Approval, ...]:
         try:
-            return await self._store.open_approvals(step_id, answer_id, questions, at_ms=now_ms())
+            opened = await self._store.open_approvals(step_id, answer_id, questions, at_ms=now_ms())
         except StoreError as error:
             raise StoreError(
                 "A tool call of this answer needs a person's approval, and the question could not "
                 f"be written: {error.message} The call was not released."
             ) from error
+        self.on_event()
+        return opened
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -303,14 +345,19 @@ class Gate:
         if approval.decision is None:
             decision = await self._checked(approval, decision)
         written = await self._write(approval, decision)
-        if not decision.is_approved and decision.then == "stop" and approval.answer_id is not None:
-            for other in await self._store.approvals_of(approval.answer_id):
-                if other.decision is None:
-                    tool = shorten(approval.question.tool)
-                    reason = f"the answer was refused together with {tool}"
-                    with suppress(AlreadyDecided):  # somebody was faster: that stands
-                        await self._write(other, replace(decision, reason=reason))
+        await self._close_others(approval, decision)
         return written
+
+    async def _close_others(self, approval: Approval, decision: Decision) -> None:
+        """Refuse what else of an answer is asked once a rejection has stopped it."""
+        if decision.is_approved or decision.then != "stop" or approval.answer_id is None:
+            return
+        tool = shorten(approval.question.tool)
+        reason = f"the answer was refused together with {tool}"
+        for other in await self._store.approvals_of(approval.answer_id):
+            if other.decision is None:
+                with suppress(AlreadyDecided):  # somebody was faster: that stands
+                    await self._write(other, replace(decision, reason=reason))
 
     async def _write(self, approval: Approval, decision: Decision) -> Approval:
         try:
@@ -321,6 +368,7 @@ class Gate:
             return error.approval  # another call met the same rule first
         for bell in self._listening.get(approval.approval_id, ()):
             bell.set()
+        self.on_event()
         return written
 
     async def _checked(self, approval: Approval, decision: Decision) -> Decision:
@@ -370,10 +418,11 @@ class Gate:
             ask = dialect.read_ask(request)
         except BadRequest:
             return None
-        for tool in dialect.tools(ask):
-            if tool.name == approval.question.tool:
-                return tool.schema
-        return None
+        spelled = exact_readings(approval.question.tool)
+        tools = dialect.tools(ask)
+        named = [tool for tool in tools if tool.name == approval.question.tool]
+        named += [tool for tool in tools if spelled & exact_readings(tool.name)]
+        return named[0].schema if named else None
 
     async def _hindrance(self, approval: Approval) -> str | None:
         """Say why the model cannot be told of a refusal; None = it can."""
@@ -397,6 +446,10 @@ class Gate:
         if dialect is None or recorded is None:
             raise NotFound(f"The answer of {approval.approval_id} is gone from the record.")
         return dialect, as_body(dialect, recorded)
+
+
+def _tell_nobody() -> None:
+    """Nobody is to be told of events."""
 
 
 def is_settled(approvals: Iterable[Approval]) -> bool:

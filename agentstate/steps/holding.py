@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentstate.ground.canonical import encode
 from agentstate.ground.records import Candidate, RecordedAnswer
 from agentstate.steps import aside
 from agentstate.steps.call import Call
@@ -21,7 +22,8 @@ from agentstate.steps.delivery import (
     takes_interim,
     wait_with_interim,
 )
-from agentstate.steps.gate import Hold
+from agentstate.steps.findings import Finding
+from agentstate.steps.gate import TEXT_WEIGHT, Hold
 from agentstate.steps.reading import read_recorded
 from agentstate.steps.recording import Services
 from agentstate.steps.rounds import LetOut, Passed
@@ -47,32 +49,36 @@ class Holding:
         self._store = services.store
         self._settings = services.settings
 
-    async def is_needed(self, found: Candidate, call: Call | None, raw: bytes) -> bool:
-        """Say whether a recorded answer has to be looked at before it goes out.
+    def is_needed(self, found: Candidate) -> bool:
+        """Say whether a recorded answer has to be looked at before it goes out."""
+        assert found.answer_id is not None, "a step that replays has an answer"
+        return not self._services.gate.is_clear(found.answer_id)
 
-        `call` None: the request was not read, and its body has no content coding.
+    async def examine(
+        self, call: Call, found: Candidate, answer: RecordedAnswer, *, is_own: bool
+    ) -> Hold | None:
+        """Return what must be decided about a recorded answer; None = nothing.
+
+        `is_own` False: the call is not quite the one that was recorded, so that one may have named
+        a tool which this one does not.
         """
         gate = self._services.gate
-        assert found.answer_id is not None, "a step that replays has an answer"
-        if gate.is_clear(found.answer_id):
-            return False
-        if found.calls_tools or (call is not None and gate.scans_text(call)):
-            return True
-        if call is None and await aside.run(lambda: gate.policy.is_named_in(raw), len(raw)):
-            return True
-        if await self._store.approvals_of(found.answer_id):
-            return True
-        gate.note_clear(found.answer_id)
-        return False
-
-    async def examine(self, call: Call, found: Candidate, answer: RecordedAnswer) -> Hold | None:
-        """Return what must be decided about a recorded answer; None = nothing."""
-        gate = self._services.gate
         assert found.answer_id is not None
-        again = await aside.run(lambda: read_recorded(call.dialect, answer), len(answer.content))
-        findings = gate.find(call, again, scans_text=gate.scans_text(call))
-        if not findings:
-            gate.note_clear(found.answer_id)
+        scans_text = gate.scans_text(call)
+        if not (scans_text or is_own):
+            request = await self._store.read_request(found.step_id)
+            scans_text = await aside.run(lambda: gate.is_named_in(encode(request)), len(call.raw))
+        decided = await gate.decisions(found.answer_id)
+        scans_text = scans_text or any(each.question.kind == "text" for each in decided)
+        findings: tuple[Finding, ...] = ()
+        if found.calls_tools or scans_text:
+            findings = await aside.run(
+                lambda: gate.find(call, read_recorded(call.dialect, answer), scans_text=scans_text),
+                len(answer.content) * (TEXT_WEIGHT if scans_text else 1),
+            )
+        if not findings and not decided:
+            if is_own:
+                gate.note_clear(found.answer_id)
             return None
         return await gate.ask(found.step_id, found.answer_id, findings, call.caller)
 

@@ -228,11 +228,9 @@ class Pipeline:
             # kill of the process.
             await self._keep(self._store.keep_replays())
         hold: Hold | None = None
-        if call is None and request.headers.get(b"content-encoding") is not None:
-            call = await self._read_call(request, entry, caller, scope, raw)
-        if await self._holding.is_needed(found, call, raw):
+        if self._holding.is_needed(found):
             call = call or await self._read_call(request, entry, caller, scope, raw)
-            hold = await self._holding.examine(call, found, answer)
+            hold = await self._holding.examine(call, found, answer, is_own=hit.rung == "exact")
         wants_usage = call is not None and call.ask.wants_usage
         if call is not None:
             wants_stream = call.ask.streams

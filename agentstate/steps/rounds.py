@@ -104,22 +104,45 @@ class Rounds:
             UpstreamError: the model had to be asked again, and failed.
             StoreError: the record cannot be read or written; nothing may go out.
         """
-        assert hold.answer_id is not None, "an answer, not a request"
+        root_id = hold.answer_id
+        assert root_id is not None, "an answer, not a request"
         approvals = await self._gate.decided(hold, call.caller)
         if (error := refusal_of(approvals)) is not None:
             raise error
-        delivered = await self._store.read_delivered(hold.answer_id)
+        await self._check_late(root_id, approvals)
+        delivered = await self._store.read_delivered(root_id)
         if delivered is None:
             delivered = await self._compose(call, hold, approvals, recorded)
         hold = replace(hold, approvals=approvals)
-        if not any(each.decision and each.decision.is_approved for each in approvals):
+        if not await self._has_approved(root_id, approvals):
             return LetOut(delivered, None)
         await self._ask_about_release(hold, call.caller)
-        assert hold.answer_id is not None
-        release_id = await self._store.record_release(
-            hold.answer_id, call.caller.run_id, at_ms=now_ms()
-        )
+        release_id = await self._store.record_release(root_id, call.caller.run_id, at_ms=now_ms())
         return LetOut(delivered, release_id)
+
+    async def _has_approved(self, root_id: int, approvals: tuple[Approval, ...]) -> bool:
+        """Say whether what goes out has a call that a person approved."""
+        found = [*approvals]
+        for answer_id in await self._store.rounds_of(root_id):
+            found += await self._store.approvals_of(answer_id)
+        return any(each.decision is not None and each.decision.is_approved for each in found)
+
+    async def _check_late(self, root_id: int, approvals: tuple[Approval, ...]) -> None:
+        """Refuse what was decided otherwise after an earlier run had got the answer already.
+
+        A rule may have come since. What an agent has got stays what it was: it can only be given
+        out again as it is, or not at all.
+        """
+        releases = await self._store.list_releases(root_id)
+        if not releases:
+            return
+        for each in approvals:
+            decision = each.decision
+            if decision is None or (each.decided_ms or 0) <= releases[0].released_ms:
+                continue
+            if not decision.is_approved or decision.arguments is not None:
+                why = " The answer was let out before this was decided, so it cannot be changed."
+                raise stopped(each, decision, why)
 
     # --- what the agent gets ------------------------------------------------------------------
 
@@ -149,7 +172,11 @@ class Rounds:
             begun = partial(opening_of, dialect, self._gate.policy, current, scans_text=scans_text)
             openings.append(await _aside(begun, current))
             rounds.append(outcome.told)
-            refused |= {each.question.digest for each in approvals}
+            refused |= {
+                each.question.digest
+                for each in approvals
+                if each.decision is not None and not each.decision.is_approved
+            }
             answer_id, current = await self._ask(call, hold.step_id, root_id, tuple(rounds))
             findings = self._gate.find(call, read_recorded(dialect, current), scans_text=scans_text)
             if not findings:
@@ -172,6 +199,11 @@ class Rounds:
         """Raise the refusal where the model cannot be asked again."""
         first = next(each for each in approvals if each.decision and not each.decision.is_approved)
         assert first.decision is not None
+        if any(each.decision and each.decision.is_approved for each in approvals):
+            why = (
+                " Another call of the same text was approved, and it goes out whole or not at all."
+            )
+            raise stopped(first, first.decision, why)
         if number == ROUNDS_MAX:
             why = f" The model was told {ROUNDS_MAX} times and asked for it again."
             raise stopped(first, first.decision, why)
@@ -318,13 +350,13 @@ def opening_of(
         return Opening(text.rstrip(), ())
     assembler = dialect.assembler(1)
     screen = Screen(policy, scans_text=scans_text)
-    shown = b""
+    shown: list[bytes] = []
     for frame in frames_of(dialect, recorded):
         mark = assembler.feed(frame)
-        shown += screen.take(frame.raw, mark, assembler)
+        shown.append(screen.take(frame.raw, mark, assembler))
         if screen.is_keeping and not scans_text:
             break
-    frames = tuple(SSEDecoder().feed(shown))
+    frames = tuple(SSEDecoder().feed(b"".join(shown)))
     reread = dialect.assembler(1)
     for frame in frames:
         reread.feed(frame)

@@ -19,8 +19,6 @@ from agentstate.dialects.base import Assembler, Mark
 from agentstate.steps.policy import Policy
 from agentstate.steps.textcalls import TextScreen
 
-_CALLS_NOTHING = (Mark.PREFACE, Mark.CONTENT)
-
 
 class Screen:
     """Stands between one upstream stream and its clients."""
@@ -44,9 +42,10 @@ class Screen:
 
     def take(self, frame: bytes, mark: Mark, assembler: Assembler) -> bytes:
         """Take in a frame that `assembler` has just been fed; return what may go out now."""
-        if not self._has_calls and mark not in _CALLS_NOTHING:
-            # A frame that completes the answer is marked for that and may bring a call as well.
-            self._has_calls = bool(assembler.call_names())
+        if not self._has_calls:
+            # Whatever a frame is marked as, it may bring a call as well: the one that completes the
+            # answer, or one that tells all of it once more.
+            self._has_calls = mark is Mark.TOOL or bool(assembler.call_names())
         if not (self._has_calls or self._scans_text):
             return frame
         ends: dict[int, int] = {}

@@ -123,7 +123,7 @@ class StreamReader:
     async def _take(self, frames: list[Frame]) -> bool:
         """Take in the frames of one read; True = the stream's own end was among them."""
         live: list[tuple[bytes, bytes]] = []  # (frame, what may go out now that it has come)
-        held: list[bytes] = []  # waits for the disk
+        held: list[tuple[bytes, bytes]] = []  # the same, once they are on the disk
         holds = self._is_committed
         is_done = False
         for frame in frames:
@@ -135,27 +135,32 @@ class StreamReader:
                 self._first_content_ms = self._recording.since_start_ms()
             is_done = mark is Mark.DONE
             holds = holds or is_done or mark is Mark.COMPLETING
-            if holds:
-                held.append(frame.raw)
-            else:
-                live.append((frame.raw, self._screen.take(frame.raw, mark, self._assembler)))
+            free = self._screen.take(frame.raw, mark, self._assembler)
+            (held if holds else live).append((frame.raw, free))
             if is_done:
                 break
         if live:
             self._take_live(live)
             self._services.crash("first_frame")
         if held:
-            await self._write(b"".join(held), is_done=is_done)
+            await self._write(held, is_done=is_done)
         return is_done
 
     async def _end(self, rest: Frame | None) -> None:
         """The body ended as HTTP says it should, without the dialect's own end."""
+        frames: list[tuple[bytes, bytes]] = []
         if rest is not None:
-            self._assembler.feed(rest)
-        await self._write(rest.raw if rest else b"", is_done=True)
+            mark = self._assembler.feed(rest)
+            frames.append((rest.raw, self._screen.take(rest.raw, mark, self._assembler)))
+        await self._write(frames, is_done=True)
 
-    async def _write(self, piece: bytes, *, is_done: bool) -> None:
-        """Put `piece` on record, committing the answer if that was not done yet, and release it."""
+    async def _write(self, frames: list[tuple[bytes, bytes]], *, is_done: bool) -> None:
+        """Put frames on record, committing the answer if that was not done yet, and release them.
+
+        The gate asks once the end was seen: until then an answer may be taken back, and what comes
+        after its completing frame may call a tool as well.
+        """
+        piece = b"".join(frame for frame, _ in frames)
         answer = self._assembler.finish(True) if is_done else self._assembler.snapshot()
         if is_done or not self._is_committed:
             error = forward.judge(answer, self._exchange, self._call.target.provider)
@@ -175,12 +180,15 @@ class StreamReader:
             self._is_committed = True
             if self._assembler.finish(clean_end=False).is_complete:
                 self._ends_s = monotonic_s() + AFTER_DONE_S
+        free = b"".join(each for _, each in frames)
+        if is_done:
             self._hold = await self._recording.examine(answer)
-            piece = self._screen.rest() + piece
-            self._flight.keep(self._hold is not None)
+            if self._hold is None:
+                free += self._screen.rest()
+        self._flight.keep(self._screen.is_keeping)
         self._services.crash("before_release")
-        if self._hold is None:
-            self._publish(piece)
+        if free:
+            self._publish(free)
         self._services.crash("released")
 
     def _withhold(self, error: StoreError) -> Landing:
@@ -197,7 +205,9 @@ class StreamReader:
             UpstreamRefused: always.
         """
         provider = self._call.target.provider
-        if self._flight.head is not None:
+        # An error may come with all that was said before it, calls included.
+        may_pass = not (self._screen.is_keeping or self._services.gate.is_named_in(frame.raw))
+        if self._flight.head is not None and may_pass:
             self._publish(frame.raw)
             self._is_error_out = True
         inside = forward.refusal_inside(

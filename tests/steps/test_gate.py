@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agentstate.ground.approvals import Approval, Decision
-from agentstate.ground.errors import AlreadyDecided, BadRequest, NotFound, StoreError
+from agentstate.ground.errors import (
+    AlreadyDecided,
+    BadRequest,
+    NotFound,
+    StoreError,
+    UpstreamCut,
+)
 from agentstate.ground.records import Query
 from agentstate.ground.settings import GateSettings, RuleSettings, StoreSettings
 from agentstate.wire import sse
@@ -817,6 +825,201 @@ def test_a_call_the_text_spells_is_held_where_the_request_names_the_tool() -> No
         assert told[2]["content"].startswith("Observation:")
 
     run(scenario)
+
+
+# --- ways around ----------------------------------------------------------------------------------
+
+
+def stream_of(*pieces: bytes | None) -> FakeExchange:
+    exchange = FakeExchange(200, b"text/event-stream")
+    exchange.give(*pieces)
+    return exchange
+
+
+def answer_with(scene: Scene, exchange: FakeExchange) -> None:
+    async def on_call(number: int) -> FakeExchange:
+        return exchange
+
+    scene.transport.on_call = on_call
+
+
+def test_a_call_that_comes_after_the_completing_frame_is_held_like_any_other() -> None:
+    async def scenario(scene: Scene) -> None:
+        exchange = stream_of(HEAD, TEXT, CALLED)
+        answer_with(scene, exchange)
+        reader = Reader(await scene.ask(request(stream=True)))
+        await settle()
+        exchange.give(*call_frames(GUARDED), DONE, None)
+        await pending(scene)
+        await settle()
+        assert b"users" not in reader.content
+        await decide(scene, APPROVED)
+        await reader.task
+        assert reader.content == b"".join([HEAD, TEXT, CALLED, *call_frames(GUARDED), DONE])
+
+    run(scenario)
+
+
+def test_a_second_call_in_the_tail_does_not_ride_on_the_first_ones_approval() -> None:
+    async def scenario(scene: Scene) -> None:
+        first = call("delete_rows", '{"table":"one"}', "call_1")
+        second = call("delete_rows", '{"table":"two"}', "call_2")
+        opening, arguments = call_frames(first, second)[2:]
+        exchange = stream_of(HEAD, *call_frames(first), CALLED)
+        answer_with(scene, exchange)
+        reader = Reader(await scene.ask(request(stream=True)))
+        await settle()
+        exchange.give(opening, arguments, DONE, None)
+        one, two = await pending(scene, 2)
+        await scene.gate.decide(one.approval_id, APPROVED)
+        await settle()
+        assert b"call_" not in reader.content
+        await scene.gate.decide(two.approval_id, APPROVED)
+        await reader.task
+        assert b"two" in reader.content
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("place", ["choice", "top", "event"])
+def test_an_error_event_with_a_guarded_call_in_it_is_not_passed_on(place: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        choice: dict[str, Any] = {
+            "index": 0,
+            "delta": {"tool_calls": [{"index": 0, **GUARDED}]},
+            "finish_reason": "tool_calls",
+        }
+        chunk: dict[str, Any] = {"id": "c1", "object": "chat.completion.chunk", "choices": [choice]}
+        if place == "choice":
+            choice["error"] = {"message": "overloaded", "code": 502}
+        elif place == "top":
+            chunk["error"] = {"message": "overloaded"}
+        name = b"event: error\n" if place == "event" else b""
+        bad = name + b"data: " + json.dumps(chunk).encode() + b"\n\n"
+        answer_with(scene, stream_of(HEAD, TEXT, bad, None))
+        reader = Reader(await scene.ask(request(stream=True)))
+        with pytest.raises(Abort):
+            await reader.task
+        assert reader.content.startswith(HEAD + TEXT)
+        assert b"delete_rows" not in reader.content
+        assert b"error" in reader.content
+
+    run(scenario)
+
+
+def test_a_question_is_asked_only_once_the_answer_cannot_be_taken_back() -> None:
+    async def scenario(scene: Scene) -> None:
+        exchange = stream_of(HEAD, *call_frames(GUARDED), CALLED, UpstreamCut("cut"))
+        answer_with(scene, exchange)
+        response = await scene.ask(request(stream=True, on_disconnect="cancel"))
+        with suppress(Abort):
+            await read(response)
+        await settle()
+        states = await scene.states()
+        page = await scene.store.list_approvals(Query(), at_ms=0)
+        assert (states, len(page.rows)) in ((["failed"], 0), (["complete"], 1))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("said", ["rejected", "edited"])
+def test_a_decision_stands_when_the_policy_no_longer_asks(said: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        Model(scene, body(GUARDED))
+        waiting = begin(scene, request())
+        edited = Decision(is_approved=True, by="ada", arguments='{"table":"tmp"}')
+        await decide(scene, rejected() if said == "rejected" else edited)
+        first = await waiting
+        scene.settings = replace(scene.settings, gate=GateSettings(tools=()))
+        scene.start()
+        again = await scene.ask(request())
+        assert again.status == first.status
+        if said == "edited":
+            assert again.body == first.body
+
+    run(scenario)
+
+
+def test_a_stricter_policy_asks_about_what_was_recorded_and_cannot_change_what_is_out() -> None:
+    async def scenario(scene: Scene) -> None:
+        Model(scene, body(SAFE, GUARDED))
+        waiting = begin(scene, request())
+        await decide(scene, APPROVED)
+        await waiting
+        stricter = GateSettings(tools=("delete_rows", "get_weather"), heartbeat_s=0.1)
+        scene.settings = replace(scene.settings, gate=stricter)
+        scene.start()
+        again = begin(scene, request())
+        (approval,) = await pending(scene)
+        assert approval.question.tool == "get_weather"
+        await scene.gate.decide(approval.approval_id, rejected("continue"))
+        assert (await again).status == 403
+
+    run(scenario)
+
+
+def test_a_rule_that_stops_an_answer_closes_what_else_was_asked_of_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        Model(scene, body(call("wipe"), GUARDED))
+        assert (await scene.ask(request())).status == 403
+        rows = (await scene.store.list_approvals(Query(), at_ms=0)).rows
+        assert [row.decision is not None for row in rows] == [True, True]
+        session = await scene.store.read_session("s")
+        assert session is not None
+        assert session.status == "FAILED"
+
+    deny = RuleSettings(tool="wipe", action="deny")
+    run(scenario, GateSettings(tools=("delete_rows",), rules=(deny,)))
+
+
+def test_a_drifted_replay_looks_for_spelled_calls_as_the_recorded_call_did() -> None:
+    async def scenario(scene: Scene) -> None:
+        look = call("look", "{}", "call_0")
+        spelled = body(text="Action: delete_rows\nAction Input: {}")
+        model = Model(scene, body(look), spelled)
+
+        def asked(result: str, run_id: str) -> FakeRequest:
+            messages = [
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "content": None, "tool_calls": [look]},
+                {"role": "tool", "tool_call_id": "call_0", "content": result},
+            ]
+            raw = json.dumps({"model": "m", "messages": messages}).encode()
+            pairs = [(b"x-agent-session-id", b"s"), (b"x-agent-run-id", run_id.encode())]
+            return FakeRequest([*pairs, (b"authorization", b"Bearer sk-x")], raw)
+
+        def begun(run_id: str) -> FakeRequest:
+            raw = json.dumps({"model": "m", "messages": [{"role": "user", "content": "go"}]})
+            pairs = [(b"x-agent-session-id", b"s"), (b"x-agent-run-id", run_id.encode())]
+            return FakeRequest([*pairs, (b"authorization", b"Bearer sk-x")], raw.encode())
+
+        await scene.ask(begun("one"))
+        first = begin(scene, asked("use delete_rows", "one"))
+        await decide(scene, rejected())
+        assert (await first).status == 403
+        scene.start()
+        await scene.ask(begun("two"))
+        again = await scene.ask(asked("use nothing", "two"))
+        assert again.status == 403
+        assert len(model.calls) == 2
+
+    run(scenario)
+
+
+def test_two_runs_that_ask_again_share_no_decision() -> None:
+    async def scenario(scene: Scene) -> None:
+        Model(scene, body(GUARDED))
+        waiting = begin(scene, request(run_id="one"))
+        await decide(scene, APPROVED)
+        await waiting
+        begin_two, begin_three = (begin(scene, request(run_id=run)) for run in ("two", "three"))
+        rows = await pending(scene, 2)
+        await scene.gate.decide(rows[0].approval_id, APPROVED)
+        await scene.gate.decide(rows[1].approval_id, rejected())
+        statuses = sorted([(await begin_two).status, (await begin_three).status])
+        assert statuses == [200, 403]
+
+    run(scenario, GateSettings(tools=("delete_rows",), rerelease="ask"))
 
 
 # --- when the record fails ------------------------------------------------------------------------
