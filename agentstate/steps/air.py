@@ -136,6 +136,7 @@ class Airborne:
         if self.patience is not None:
             self.patience.end()
             self.patience = None
+        self.calls = [call.slim() for call in self.calls]
         self.upstream.forget()
 
 

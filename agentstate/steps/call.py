@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.records import Identity, RequestRecord
@@ -41,6 +41,12 @@ class Call:
     names_guarded: (
         bool  # the body names a guarded tool, so the answer's text may spell a call of it
     )
+
+    def slim(self) -> Call:
+        """Return the call without what is large in it and on record: it may wait for hours."""
+        ask = replace(self.ask, messages=(), envelope={}, body={})
+        record = RequestRecord(envelope={}, shared=(), list_key="", chain=())
+        return replace(self, ask=ask, raw=b"", record=record)
 
     def sought(self) -> Sought:
         """Return the call as the ladder needs it."""

@@ -102,9 +102,12 @@ class Pipeline:
             entry.dialect, entry.path, entry.query, entry.url_provider, request.headers
         )
         if caller.replay in ("pinned", "exact"):
-            response = await self._replay_raw(request, entry, caller, scope, raw)
-            if response is not None:
-                return response
+            answered = await self._replay_raw(request, entry, caller, scope, raw)
+            if isinstance(answered, Held):
+                del raw
+                return await self._holding.deliver(request, answered)
+            if answered is not None:
+                return answered
 
         call = await self._read_call(request, entry, caller, scope, raw)
         if call.ask.passes_through:
@@ -118,13 +121,23 @@ class Pipeline:
             match delivered:
                 case Response():
                     return delivered
+                case Held():
+                    break
                 case Hit() if caller.replay == "exact" and delivered.rung != "exact":
                     # The call it joined was content with less.
                     airborne, leads = self._launch(call), True
                 case Hit():
-                    return await self._replay(request, entry, caller, scope, delivered, call, raw)
+                    hit = delivered
+                    replayed = await self._replay(request, entry, caller, scope, hit, call, raw)
+                    if isinstance(replayed, Response):
+                        return replayed
+                    delivered = replayed
+                    break
                 case Airborne():
                     airborne, leads = delivered, False
+        # While a person thinks, nothing of the request is kept that is on record.
+        del raw, call, airborne
+        return await self._holding.deliver(request, delivered)
 
     async def _read_call(
         self, request: Request, entry: Entry, caller: Caller, scope: Scope, raw: bytes
@@ -176,7 +189,7 @@ class Pipeline:
 
     async def _replay_raw(
         self, request: Request, entry: Entry, caller: Caller, scope: Scope, raw: bytes
-    ) -> Response | None:
+    ) -> Response | Held | None:
         """Answer a body whose exact bytes are on record, without parsing it."""
         key = raw_key(scope, raw)
         candidates = await self._store.find_candidates(caller.session, "raw", key)
@@ -212,7 +225,7 @@ class Pipeline:
         raw: bytes,
         *,
         wants_stream: bool = False,
-    ) -> Response:
+    ) -> Response | Held:
         """Answer from the record. `call` None: `raw` was not read; `wants_stream` tells."""
         found, ladder = hit.candidate, self._services.ladder
         answer = await self._store.read_answer(found.step_id)
@@ -259,8 +272,7 @@ class Pipeline:
 
         if hold is not None:
             assert call is not None, "it was read to be examined"
-            held = Held(call, hold, answer, found.step_id, render)
-            return await self._holding.deliver(request, held)
+            return Held(call.slim(), hold, answer, found.step_id, render)
         response = render(answer)
         self._watch_delivery(request, caller, found.step_id)
         if self._settings.replay.speed == "recorded" and answer.pace:
@@ -331,7 +343,7 @@ class Pipeline:
 
     async def _deliver(
         self, airborne: Airborne, call: Call, request: Request, *, leads: bool
-    ) -> Response | Hit | Airborne:
+    ) -> Response | Held | Hit | Airborne:
         """Answer one client from a flight; or say where the answer is instead: on record, or in
         the air already."""
         flight = airborne.flight
@@ -365,12 +377,12 @@ class Pipeline:
         if not leads and not request.is_gone():
             self._count_joined(airborne, call)
         if landing.hold is not None:
+            slim = call.slim()
 
             def render(answer: RecordedAnswer) -> Response:
-                return landed_response(replace(landing, answer=answer), call, miss, leads=leads)
+                return landed_response(replace(landing, answer=answer), slim, miss, leads=leads)
 
-            held = Held(call, landing.hold, landing.answer, landing.step_id, render)
-            return await self._holding.deliver(request, held)
+            return Held(slim, landing.hold, landing.answer, landing.step_id, render)
         if landing.step_id is not None:
             self._watch_delivery(request, call.caller, landing.step_id)
         return landed_response(landing, call, miss, leads=leads)
@@ -411,7 +423,7 @@ class Pipeline:
     def _stream_response(
         self, airborne: Airborne, call: Call, request: Request, follower: Follower, *, leads: bool
     ) -> Response:
-        flight = airborne.flight
+        flight, slim = airborne.flight, call.slim()
         # Where a person is asked before the call goes upstream there is no head to pass on yet.
         status, headers = (
             (flight.head.status, flight.head.headers) if flight.head else (200, (EVENTS_TYPE,))
@@ -420,20 +432,20 @@ class Pipeline:
         def begin(landing: Landing) -> asyncio.Task[Passed]:
             assert landing.hold is not None
             assert landing.answer is not None
-            held = Held(call, landing.hold, landing.answer, landing.step_id, render)
+            held = Held(slim, landing.hold, landing.answer, landing.step_id, render)
             return self._holding.begin(held)
 
         def render(answer: RecordedAnswer) -> Response:
             return answer_response(
-                call.dialect, answer, [], wants_stream=True, wants_usage=call.ask.wants_usage
+                slim.dialect, answer, [], wants_stream=True, wants_usage=slim.ask.wants_usage
             )
 
         def delivered(let_out: LetOut | None) -> None:
             landing = flight.landing
             if landing is not None:
-                self._holding.note_let_out(call, landing.step_id, let_out)
+                self._holding.note_let_out(slim, landing.step_id, let_out)
             if not leads:
-                self._count_joined(airborne, call)
+                self._count_joined(airborne, slim)
 
         body = Delivery(
             call.dialect,

@@ -98,6 +98,10 @@ class Recording:
         self.approval_id: str | None = None  # that let the request go upstream; None = none had to
         self._answer_id: int | None = None  # None = none is on the disk
 
+    def forget(self) -> None:
+        """Let go of what is large: the call is over."""
+        self._call = self._call.slim()
+
     def since_start_ms(self) -> int:
         """Return how long ago the request's head came."""
         return int((monotonic_s() - self._call.started_s) * 1000)

@@ -168,6 +168,10 @@ class Rounds:
             if isinstance(outcome, Changed):
                 current = await _aside(partial(changed, dialect, current, outcome), current)
                 break
+            if not call.ask.body:
+                request = await self._store.read_request(hold.step_id)
+                assert isinstance(request, dict), "a step has a request"
+                call = replace(call, ask=replace(call.ask, body=request))
             self._check_round(call, approvals, outcome, len(rounds))
             begun = partial(opening_of, dialect, self._gate.policy, current, scans_text=scans_text)
             openings.append(await _aside(begun, current))

@@ -67,6 +67,8 @@ class UpstreamCall:
     def forget(self) -> None:
         """Let go of what refers back here: the call is over, and its memory with it."""
         self._stream = None
+        self._call = self._call.slim()
+        self._recording.forget()
         self.entered.set()
         if (claimed := self._recording.claimed) is not None:
             self._services.ladder.note_landed(claimed.step_id)
