@@ -85,6 +85,7 @@ class Holding:
     async def deliver(self, request: Request, held: Held) -> Response:
         """Wait for what the gate lets out and answer with it; a stream begins meanwhile."""
         call = held.call
+        request.forget_body()
         every_s = heartbeat_s(request.headers, self._settings.gate)
         work = self.begin(held)
         if not call.ask.streams:

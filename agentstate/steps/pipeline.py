@@ -111,6 +111,7 @@ class Pipeline:
 
         call = await self._read_call(request, entry, caller, scope, raw)
         if call.ask.passes_through:
+            self.fetched.check_background(call)
             return None
         airborne = self._air.joinable(call)
         leads = airborne is None
@@ -432,6 +433,7 @@ class Pipeline:
         def begin(landing: Landing) -> asyncio.Task[Passed]:
             assert landing.hold is not None
             assert landing.answer is not None
+            request.forget_body()
             held = Held(slim, landing.hold, landing.answer, landing.step_id, render)
             return self._holding.begin(held)
 

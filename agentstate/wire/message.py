@@ -86,6 +86,11 @@ class Request(Protocol):
         """
         ...
 
+    def forget_body(self) -> None:
+        """Let go of a body that was read whole: nobody asks for it again, and the response may
+        take hours."""
+        ...
+
     def stream(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives, with back-pressure; for pass-through."""
         ...

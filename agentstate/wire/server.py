@@ -772,6 +772,11 @@ class ClientRequest:
         self._check_size(len(self._whole), bytes_max)
         return self._whole
 
+    def forget_body(self) -> None:
+        """See `Request.forget_body`."""
+        if self._whole is not None:
+            self._whole = b""
+
     async def stream(self) -> AsyncIterator[bytes]:
         """See `Request.stream`. After `body`: one item. Only once."""
         if self._whole is not None:

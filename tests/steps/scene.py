@@ -113,6 +113,10 @@ class FakeRequest:
         """Return the body."""
         return self._raw
 
+    def forget_body(self) -> None:
+        """Let go of the body."""
+        self._raw = b""
+
     def stream(self) -> AsyncIterator[bytes]:
         """Not for calls that are recorded."""
         raise NotImplementedError
