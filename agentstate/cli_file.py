@@ -123,6 +123,9 @@ class _LocalRequest:
             raise TooLarge(f"This is over {bytes_max} bytes; send less.")
         return self._body
 
+    def forget_body(self) -> None:
+        """It is as small as what a person types."""
+
     async def stream(self) -> AsyncIterator[bytes]:
         """Yield the body."""
         yield self._body
