@@ -1,7 +1,8 @@
 """The composition root: builds every part, starts it, and stops it in order.
 
-Start: settings → store (migrated, dead claims marked) → transports → pipeline → doors → server.
-Stop (SIGTERM, SIGINT): no new connections → calls in flight finish, bounded → store closed → 0.
+Start: settings → store (migrated, dead claims marked) → transports → pipeline → doors → server →
+outbox and sweep. Stop (SIGTERM, SIGINT): no new connections → calls in flight finish, bounded →
+sweep and outbox stopped → store closed → 0.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import SettingError
 from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
 from agentstate.ground.tasks import TaskSet
+from agentstate.house.hooks import Hook, build_hooks
 from agentstate.house.mock import MockProvider
+from agentstate.house.outbox import Outbox
+from agentstate.house.sweep import Sweep
 from agentstate.steps.forward import Transports
 from agentstate.steps.gate import Gate
 from agentstate.steps.pipeline import Pipeline
@@ -41,6 +45,7 @@ from agentstate.wire.server import Server
 log = logging.getLogger("agentstate")
 
 SWITCH_INTERVAL_S = 0.0005
+OUTBOX_STOP_S = 5.0  # what a webhook gets to answer in; what is cut off is sent at the next start
 CUT_S = 1.0  # what calls get to end in once their clients were cut off
 
 
@@ -58,9 +63,12 @@ class App:
         check_bind(self._settings)
         self._tasks = TaskSet()
         self._store: Store = open_store(self._settings.store)
-        self._transports = Transports(
-            _http_client(loaded.settings.forward, loaded.network), MockProvider()
-        )
+        client = http_client(loaded.settings.forward, loaded.network)
+        self._transports = Transports(client, MockProvider())
+        keys = [row.api_key for row in self._settings.providers if row.api_key]
+        hooks = build_hooks(self._settings.webhooks)
+        self._outbox = Outbox(self._store, hooks, client, keys=keys)
+        self._sweep = Sweep(self._store, self._settings.sweep, self._outbox.ring)
         self._server: Server | None = None
         self._pipeline: Pipeline | None = None
         self._gate: Gate | None = None
@@ -81,15 +89,17 @@ class App:
         """
         self.interrupted_count = await self._store.open()
         settings = self._settings
+        self._store.subscribe(tuple(hook.subscription for hook in self._outbox.hooks.values()))
         targets = Targets(settings.providers, mock_only=settings.mock)
         services = build_services(
             self._store, self._transports, settings, self._tasks, crash_points(settings.crash_at)
         )
         self._gate = services.gate
+        self._gate.on_event = self._outbox.ring
         pipeline = self._pipeline = Pipeline(services, targets)
         door = FrontDoor(
             ProxyDoor(pipeline, self._transports, targets, settings),
-            Router(endpoint_table(self._store, pipeline, __version__, services.gate)),
+            Router(endpoint_table(self._store, pipeline, __version__, services.gate, self._outbox)),
             Assets(),
             settings.server.hosts,
         )
@@ -99,6 +109,14 @@ class App:
         except BaseException:
             await self._store.close()
             raise
+        self._outbox.start(settings.server.public_url or self.url)
+        self._sweep.start()
+
+    @property
+    def url(self) -> str:
+        """The same as a URL, without a path."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def in_flight_count(self) -> int:
@@ -124,11 +142,14 @@ class App:
                     counted(cut, "connection"),
                     counted(stopped, "call"),
                 )
+        await self._sweep.stop()
+        await self._outbox.stop(min(drain_s, OUTBOX_STOP_S))  # after the last event's cause
         await self._transports.close()
         await self._store.close()
 
 
-def _http_client(settings: ForwardSettings, network: Network) -> HTTPClient:
+def http_client(settings: ForwardSettings, network: Network) -> HTTPClient:
+    """Return the client for everything outside, through the proxies that the environment names."""
     named = {
         "http_proxy": network.http_proxy,
         "https_proxy": network.https_proxy,
@@ -208,9 +229,7 @@ async def _stop(app: App, signals: asyncio.Queue[None]) -> None:
 def banner(loaded: Loaded, app: App) -> str:
     """Return what a person wants to know at the start; the first line is for programs too."""
     settings = loaded.settings
-    host, port = app.address
-    shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{port}"
+    url = app.url
     lines = [
         f"AgentState listening on {url}",
         f"  base_url   {url}/v1",
@@ -226,6 +245,7 @@ def banner(loaded: Loaded, app: App) -> str:
             lines.append(f"  provider   {row.name:<10} {shown_url(row.base_url)} ({key})")
         own = "; openai has a key, so mock-key means that one" if _has_key(settings) else ""
         lines.append(f"  mock       models named mock/..., and the key mock-key{own}")
+    lines.extend(f"  webhook    {shown_hook(hook)}" for hook in build_hooks(settings.webhooks))
     if app.interrupted_count:
         found = counted(app.interrupted_count, "call")
         lines.append(
@@ -249,6 +269,11 @@ def shown_url(url: str) -> str:
     scheme, _, rest = url.partition("://")
     place = rest.partition("?")[0]
     return f"{scheme}://{place.rpartition('@')[2]}"
+
+
+def shown_hook(hook: Hook) -> str:
+    """Return a webhook's name, format and host: the rest of its URL is a key."""
+    return f"{hook.name:<10} {hook.format.name} to {hook.host} ({', '.join(hook.events)})"
 
 
 def check_bind(settings: Settings) -> None:

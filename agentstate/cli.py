@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from agentstate import __version__
 from agentstate.ground.canonical import JSON
+from agentstate.ground.events import EVENT_KINDS
 from agentstate.ground.load import FILE_NAME, load_settings
 from agentstate.ground.logs import set_up_logs
 from agentstate.ground.settings import REPEATED, Row, read_environment, settings_table
@@ -335,6 +336,30 @@ def _policy_test(asked: argparse.Namespace) -> int:
     return print_verdicts(policy, asked.source, lambda: _record(asked), as_json=asked.json)
 
 
+# -- webhook
+
+
+def _add_webhook(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    testing = actions.add_parser(
+        "test", help="send a sample of every event and print the answer", allow_abbrev=False
+    )
+    testing.set_defaults(action=_webhook_test)
+    testing.add_argument("name", nargs="?", metavar="NAME", help="one webhook (default: all)")
+    testing.add_argument("--kind", choices=EVENT_KINDS, help="one kind of event (default: all)")
+    testing.add_argument(
+        "--config", type=Path, metavar="FILE", help=f"settings file (default: {FILE_NAME})"
+    )
+    testing.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _webhook_test(asked: argparse.Namespace) -> int:
+    from agentstate.cli_webhook import print_tests
+
+    loaded = load_settings({}, read_environment(), Path.cwd(), asked.config)
+    return print_tests(loaded, asked.name, asked.kind, as_json=asked.json)
+
+
 # -- what several verbs share
 
 
@@ -365,6 +390,7 @@ VERBS = (
     Verb("sessions", "look at the sessions of a running server", _add_sessions, _act),
     Verb("approvals", "decide on calls that wait for a person", _add_approvals, _act),
     Verb("policy", "try out what the gate asks about", _add_policy, _act),
+    Verb("webhook", "try out who is told what happens", _add_webhook, _act),
 )
 
 _ABOUT = ("-h", "--help", "-V", "--version")  # asked of the program, not of its default verb

@@ -14,6 +14,8 @@ import pytest
 
 from agentstate.cli import VERBS
 from agentstate.doors.api import endpoint_table
+from agentstate.ground.events import EVENT_KINDS
+from agentstate.ground.load import load_settings
 from agentstate.ground.settings import settings_table
 from agentstate.steps.identify import SESSION_HEADERS
 from tests.helpers.node import FOLDER as NODE_FOLDER
@@ -56,8 +58,23 @@ def test_the_table_of_settings_is_the_one_of_the_code() -> None:
     assert found[1] == settings_markdown(), f"put this there:\n\n{settings_markdown()}\n"
 
 
+@pytest.mark.parametrize("number", range(len(snippets("toml"))))
+def test_a_piece_of_configuration_is_understood(number: int, tmp_path: Path) -> None:
+    toml = snippets("toml")[number]
+    environ = dict.fromkeys(re.findall(r"env:(\w+)", toml), "https://some.example/value")
+    (tmp_path / "agentstate.toml").write_text(toml, encoding="utf-8")
+
+    loaded = load_settings({}, environ, tmp_path, None)
+
+    assert loaded.settings != load_settings({}, environ, tmp_path.parent, None).settings
+
+
+def test_every_kind_of_event_is_named() -> None:
+    assert [kind for kind in EVENT_KINDS if f"`{kind}`" not in README] == []
+
+
 def test_every_endpoint_verb_and_session_header_is_named() -> None:
-    table = endpoint_table(None, None, "", None)  # type: ignore[arg-type]  # only the rows are read
+    table = endpoint_table(None, None, "", None, None)  # type: ignore[arg-type]  # only the rows are read
     for endpoint in table:
         assert f"`{endpoint.method} {endpoint.pattern}`" in README
     for verb in VERBS:

@@ -36,6 +36,9 @@ class Ask:
     # What the messages go on from, kept by the upstream (Responses: the id of an earlier response
     # or of a conversation): they are then not the whole conversation. None = they are.
     goes_on_from: str | None = None
+    # The upstream adds text or tools of its own that nobody here sees: what it kept of earlier
+    # calls, a prompt it has under a name, a cache.
+    has_hidden_part: bool = False
     # Not a call that is answered here and now (Responses: a background request): it goes upstream
     # as it is, unrecorded, and so does its answer.
     passes_through: bool = False

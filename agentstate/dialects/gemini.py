@@ -39,6 +39,7 @@ UNCOUNTED = frozenset(("labels", "serviceTier", "service_tier", "store"))
 
 _PATH = re.compile(r"((?:/v1(?:alpha|beta)\d*)?/models/([^:]+)):(g|streamG)enerateContent")
 _SYSTEM_KEYS = ("systemInstruction", "system_instruction")
+_CACHE_KEYS = ("cachedContent", "cached_content")
 
 
 class Gemini:
@@ -92,6 +93,7 @@ class Gemini:
             body=body,
             choices=read_choices(config.get("candidateCount", config.get("candidate_count"))),
             wants_usage=True,  # it is part of every answer
+            has_hidden_part=any(body.get(key) is not None for key in _CACHE_KEYS),
             counted_path=self._counted_path,
         )
 

@@ -82,6 +82,7 @@ class OpenAIResponses:
             },
             body=body,
             goes_on_from=_read_context(body),
+            has_hidden_part=any(body.get(key) is not None for key in _CONTEXTS),
             passes_through=body.get("background") is True,
         )
 

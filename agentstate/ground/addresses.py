@@ -1,8 +1,9 @@
-"""Which names and addresses are this machine. Pure; resolves nothing."""
+"""Which names and addresses are this machine, and what is a URL. Pure; resolves nothing."""
 
 from __future__ import annotations
 
 import ipaddress
+from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
@@ -17,3 +18,26 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def url_problem(text: str, *, takes_query: bool = False) -> str | None:
+    """Say what keeps a text from being the http(s) URL of a service, None = nothing.
+
+    No part of the text is repeated: it may be secret.
+    """
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - the property raises where the port is no number
+    except ValueError:  # its text may repeat a part of a password
+        return "its host and port cannot be read"
+    if parts.scheme not in ("http", "https"):
+        return "it must begin with http:// or https://"
+    if not parts.hostname:
+        return "it names no host"
+    if parts.username is not None:
+        return "it holds a user or password; a key has a setting of its own"
+    if parts.fragment or (parts.query and not takes_query):
+        return "it holds a query or fragment"
+    if not text.isascii() or any(sign <= " " for sign in text):
+        return "it holds a character that no URL may"
+    return None

@@ -100,8 +100,8 @@ class Glob:
                 self._masks[char] = self._masks.get(char, 0) | (bit if takes else 0)
 
 
-def check_glob(text: str) -> None:
-    """Refuse what is no glob of tool names.
+def check_glob(text: str, of: str = "tool names") -> None:
+    """Refuse what is no glob; `of` says for the message what it is to match.
 
     Raises:
         SettingError: it says what was expected; it has no place.
@@ -109,11 +109,11 @@ def check_glob(text: str) -> None:
     shown = shorten(repr(text))
     if not text.strip() or len(text) > GLOB_CHARS_MAX:
         raise SettingError(
-            f"{shown} is no glob of tool names: 1 to {GLOB_CHARS_MAX} characters were expected."
+            f"{shown} is no glob of {of}: 1 to {GLOB_CHARS_MAX} characters were expected."
         )
     if text != text.strip() or not text.isprintable() or any(char in "\"'`,\\" for char in text):
         raise SettingError(
-            f"{shown} is no glob of tool names: in no name there is a quote, a comma, a backslash, "
+            f"{shown} is no glob of {of}: in no name there is a quote, a comma, a backslash, "
             "an outer blank or a character that cannot be seen."
         )
     at = 0
@@ -122,7 +122,7 @@ def check_glob(text: str) -> None:
         members = "" if found is None else _members(found[2])
         if found is None or not members or not members.isascii():
             raise SettingError(
-                f"{shown} is no glob of tool names: what stands in brackets must be ASCII letters "
+                f"{shown} is no glob of {of}: what stands in brackets must be ASCII letters "
                 "or ranges that go up, as in [abc], [a-z] or [!0-9], and be closed."
             )
         at = found.end()

@@ -2,7 +2,8 @@
 
 Reads one file and nothing else; the environment comes in as a value. What is wrong is refused here
 and nowhere later: a `SettingError` names file, line and the nearest known key. The table of what
-may be set is `settings.py`; providers, which come in rows, are put together in `providers.py`.
+may be set is `settings.py`; providers and webhooks, which come in rows, are put together in
+`providers.py` and `webhooks.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from agentstate.ground.addresses import url_problem
 from agentstate.ground.conditions import Condition
 from agentstate.ground.errors import SettingError, shorten
 from agentstate.ground.globs import check_glob
@@ -32,6 +34,7 @@ from agentstate.ground.settings import (
     read_network,
     settings_table,
 )
+from agentstate.ground.webhooks import WebhookRow, build_webhooks
 
 FILE_NAME = "agentstate.toml"
 FILE_BYTES_MAX = 1024 * 1024  # a thousand times what a long configuration needs
@@ -83,9 +86,13 @@ def load_settings(
     rows = range(len(file.rows("provider")))
     providers = [_read_provider(file, position, environ) for position in rows]
     built = build_providers(providers, environ, sections["server"])
+    hook_rows = range(len(file.rows("webhook")))
+    hooks = build_webhooks(
+        [_read_webhook(file, position, environ) for position in hook_rows], environ
+    )
     return Loaded(
-        settings=Settings(providers=built.providers, **sections),
-        sources=sources | places | built.sources,
+        settings=Settings(providers=built.providers, webhooks=hooks.webhooks, **sections),
+        sources=sources | places | hooks.sources | built.sources,
         warnings=built.warnings,
         network=read_network(environ),
     )
@@ -228,6 +235,11 @@ def _read_provider(file: _File, position: int, environ: Mapping[str, str]) -> Pr
     return ProviderRow(values, places, file.place("provider", None, position))
 
 
+def _read_webhook(file: _File, position: int, environ: Mapping[str, str]) -> WebhookRow:
+    values, places = _read_table(file, "webhook", position, environ)
+    return WebhookRow(values, places, file.place("webhook", None, position))
+
+
 def _read_rules(
     file: _File, environ: Mapping[str, str]
 ) -> tuple[tuple[RuleSettings, ...], dict[str, str]]:
@@ -351,6 +363,9 @@ def _check_form(row: Row, text: Any, where: str) -> None:
                 check_glob(text)
             case "condition":
                 Condition(text)
+            case "url":
+                if problem := url_problem(text):
+                    raise SettingError(f"expected a URL as in https://host; {problem}.")
     except re.error as error:
         raise SettingError(
             f"{where}: {shorten(text)!r} is no regular expression: {error}."

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentstate.ground.addresses import url_problem
 from agentstate.ground.errors import SettingError, shorten
 from agentstate.ground.settings import (
     PLACEHOLDER_KEYS,
@@ -207,30 +208,11 @@ def _apply_environment(
 
 def _base_url(text: str, where: str) -> str:
     """Check an upstream's address and drop a slash at its end."""
-    problem = _url_problem(text)
+    problem = url_problem(text)
     if problem:
         # The URL itself is not repeated: it may carry a key.
         raise SettingError(f"{where}: expected a URL as in https://host/v1; {problem}.")
     return text.rstrip("/")
-
-
-def _url_problem(text: str) -> str | None:
-    try:
-        parts = urlsplit(text)
-        parts.port  # noqa: B018 - the property raises where the port is no number
-    except ValueError:  # its text may repeat a part of a password
-        return "its host and port cannot be read"
-    if parts.scheme not in ("http", "https"):
-        return "it must begin with http:// or https://"
-    if not parts.hostname:
-        return "it names no host"
-    if parts.username is not None:
-        return "it holds a user or password; use api_key"
-    if parts.query or parts.fragment:
-        return "it holds a query or fragment"
-    if not text.isascii() or any(sign <= " " for sign in text):
-        return "it holds a character that no URL may"
-    return None
 
 
 def _ollama_url(text: str, where: str) -> str:
@@ -248,7 +230,7 @@ def _ollama_url(text: str, where: str) -> str:
     elif hostport.startswith(":"):
         hostport = "127.0.0.1" + hostport
     url = f"{scheme}://{hostport}" + (f"/{path}" if path else "")
-    if problem := _url_problem(url):
+    if problem := url_problem(url):
         raise SettingError(f"{where}: expected a host, host:port or URL; {problem}.")
     parts = urlsplit(url)
     host = parts.hostname or ""

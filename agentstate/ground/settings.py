@@ -14,6 +14,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from agentstate.ground.events import EventKind
+
 MIB = 1024 * 1024
 ENV_PREFIX = "AGENTSTATE_"
 
@@ -24,7 +26,8 @@ SHORTEST_WAIT_S = 0.1  # below it a healthy client on a busy machine is cut off
 READ_BYTES = 64 * 1024  # one read of a socket: a smaller window could never hold it
 
 Kind = Literal["text", "integer", "number", "switch", "list"]
-Form = Literal["plain", "pattern", "glob", "condition"]  # of text, and of the items of a list
+# Of text, and of the items of a list.
+Form = Literal["plain", "pattern", "glob", "condition", "url"]
 Value = str | int | float | bool | tuple[str, ...] | None
 
 
@@ -65,6 +68,9 @@ class ServerSettings:
         8080, "port to listen on; 0 = any free one", flag="--port", env=("PORT",), most=65535
     )
     hosts: tuple[str, ...] = setting((), "further names this server answers to (Host header)")
+    public_url: str | None = setting(
+        None, "where people reach it, for links in messages; none = where it listens", form="url"
+    )
     require_session: bool = setting(False, "refuse calls that name no session")
     body_max_mb: int = setting(
         64, "largest request body of a recorded call, MiB, also unpacked", least=1
@@ -194,6 +200,42 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepSettings:
+    """[sweep]"""
+
+    stalled_after_s: float = setting(
+        900.0, "silence after which a session that owes tool results is stalled; 0 = never"
+    )
+    completed_after_s: float = setting(
+        120.0, "silence after which any other session is completed; 0 = never"
+    )
+
+
+# What somebody should be told if they say no more than a URL: what waits for them or went wrong.
+DEFAULT_EVENTS: tuple[EventKind, ...] = (
+    "approval.required", "session.failed", "session.stalled", "budget.reached"
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """[[webhook]]: one row per webhook."""
+
+    name: str = setting("", "what it is called; none given = webhook-1, webhook-2, ...")
+    url: str = setting(
+        "", "where events are posted, or env:NAME; it is never shown or logged", is_secret=True
+    )
+    format: Literal["slack", "discord", "json"] | None = setting(
+        None, "what it is sent; none given = as its URL says, else json"
+    )
+    events: tuple[str, ...] = setting(DEFAULT_EVENTS, "kinds of events it is told of")
+    sessions: tuple[str, ...] = setting((), "globs of sessions it is told of; none given = all")
+    secret: str | None = setting(
+        None, "signs what json webhooks are sent, or env:NAME", is_secret=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderSettings:
     """[[provider]]: one row per provider."""
 
@@ -216,7 +258,9 @@ class Settings:
     gate: GateSettings = field(default_factory=GateSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
+    sweep: SweepSettings = field(default_factory=SweepSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    webhooks: tuple[WebhookSettings, ...] = ()
     providers: tuple[ProviderSettings, ...] = ()
     mock: bool = setting(False, "every provider is the offline mock provider", flag="--mock")
     crash_at: str = setting(
@@ -241,7 +285,8 @@ class Loaded:
 
     settings: Settings
     # "server.port" -> "--port", "PORT", "agentstate.toml:3" or "default"; providers as
-    # "provider.openai.base_url", rules by their number from 1 as "gate.rule.1.tool".
+    # "provider.openai.base_url", webhooks likewise, rules by their number from 1 as
+    # "gate.rule.1.tool".
     sources: Mapping[str, str]
     warnings: tuple[str, ...] = ()
     network: Network = Network()
@@ -309,7 +354,11 @@ class Row:
 
 
 # Tables that a file can have several of, as in [[provider]]; the tuple that holds them has no row.
-REPEATED: Mapping[str, type] = {"gate.rule": RuleSettings, "provider": ProviderSettings}
+REPEATED: Mapping[str, type] = {
+    "gate.rule": RuleSettings,
+    "webhook": WebhookSettings,
+    "provider": ProviderSettings,
+}
 
 # What a text of a form is called: one, several.
 _TEXTS: Mapping[Form, tuple[str, str]] = {
@@ -317,6 +366,7 @@ _TEXTS: Mapping[Form, tuple[str, str]] = {
     "pattern": ("a regular expression", "regular expressions"),
     "glob": ("a glob of tool names", "globs of tool names"),
     "condition": ("a condition", "conditions"),
+    "url": ("a URL", "URLs"),
 }
 
 
@@ -324,7 +374,8 @@ _TEXTS: Mapping[Form, tuple[str, str]] = {
 def settings_table() -> tuple[Row, ...]:
     """Return every setting in the order of a file: top-level keys first, `[[provider]]` last."""
     hints = get_type_hints(Settings)
-    top = [member for member in fields(Settings) if member.name != "providers"]
+    rows_of_files = ("webhooks", "providers")
+    top = [member for member in fields(Settings) if member.name not in rows_of_files]
     rows: list[Row] = []
     for member in sorted(top, key=lambda member: is_dataclass(hints[member.name])):
         if is_dataclass(hints[member.name]):
@@ -334,7 +385,9 @@ def settings_table() -> tuple[Row, ...]:
                     rows += _section_rows(name, table)
         else:
             rows.append(_row("", member, hints[member.name]))
-    return (*rows, *_section_rows("provider", ProviderSettings))
+    for name in ("webhook", "provider"):
+        rows += _section_rows(name, REPEATED[name])
+    return tuple(rows)
 
 
 def read_environment() -> dict[str, str]:

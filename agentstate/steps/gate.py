@@ -89,7 +89,7 @@ class Gate:
 
         Where earlier parts of the conversation are kept upstream, nobody here knows what they name.
         """
-        return call.ask.goes_on_from is not None or call.names_guarded
+        return call.ask.has_hidden_part or call.names_guarded
 
     def is_named_in(self, raw: bytes) -> bool:
         """Say whether bytes name a guarded tool anywhere."""

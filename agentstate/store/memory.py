@@ -105,7 +105,8 @@ class MemoryStore(MemoryGate):
         else:
             step = self._new_step(claim)
         step.session.touch(claim.created_ms)
-        step.session.has_failed = False
+        if step.session.stored_status in ("FAILED", "COMPLETED"):
+            step.session.stored_status = "RUNNING"
         if claim.run_id is not None:
             served = Served(step.step_id, claim.call_id, claim.created_ms, is_delivered=False)
             step.session.served.setdefault(claim.run_id, {})[step.step_id] = served

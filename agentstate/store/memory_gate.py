@@ -23,10 +23,12 @@ from agentstate.store.approvals import (
     readable_question,
     tells_model,
 )
-from agentstate.store.memory_rows import KeptApproval, KeptStep, Rows, cut_page, shown_approval
+from agentstate.store.events import decided_event, failed_event, required_event
+from agentstate.store.memory_events import MemoryEvents
+from agentstate.store.memory_rows import KeptApproval, KeptStep, cut_page, shown_approval
 
 
-class MemoryGate(Rows):
+class MemoryGate(MemoryEvents):
     """The methods of `Store` about the gate."""
 
     # --- approvals --------------------------------------------------------------------------
@@ -55,9 +57,14 @@ class MemoryGate(Rows):
         kept.decision = readable_decision(decision)
         kept.decided_ms = at_ms
         session = kept.step.session
-        session.has_failed = session.has_failed or fails_session(decision)
         session.touch(at_ms)
-        return self._shown(kept)
+        approval = self._shown(kept)
+        if not approval.question.is_quiet:
+            self._tell(decided_event(approval))
+        if fails_session(decision) and session.stored_status != "FAILED":
+            session.stored_status = "FAILED"
+            self._tell(failed_event(approval))
+        return approval
 
     async def read_approval(self, approval_id: str) -> Approval | None:
         """See `Store.read_approval`."""
@@ -119,14 +126,22 @@ class MemoryGate(Rows):
         kept = KeptApproval(new_approval_id(), number, step, answer_id, question, at_ms, at_ms)
         self._approvals[kept.approval_id] = kept
         step.session.approvals.append(kept)
-        step.session.touch(at_ms)
+        self._ask(kept, at_ms, is_quiet=question.is_quiet)
         return kept
 
     def _reopen(self, kept: KeptApproval, question: Question, at_ms: int) -> None:
-        if self._shown(kept).status(at_ms) == "EXPIRED":
-            kept.question = replace(kept.question, deadline_ms=question.deadline_ms)
+        is_heard_of = kept.question.is_quiet and not question.is_quiet and kept.decision is None
+        if self._shown(kept).status(at_ms) == "EXPIRED" or is_heard_of:
+            is_quiet = kept.question.is_quiet and question.is_quiet
+            deadline_ms = question.deadline_ms
+            kept.question = replace(kept.question, deadline_ms=deadline_ms, is_quiet=is_quiet)
             kept.asked_ms = at_ms
-            kept.step.session.touch(at_ms)
+            self._ask(kept, at_ms, is_quiet=question.is_quiet)
+
+    def _ask(self, kept: KeptApproval, at_ms: int, *, is_quiet: bool) -> None:
+        kept.step.session.touch(at_ms)
+        if not is_quiet:
+            self._tell(required_event(self._shown(kept)))
 
     def _bind(self, approval_id: str, answer_id: int) -> None:
         kept = self._approvals.get(approval_id)

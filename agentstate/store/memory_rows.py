@@ -1,6 +1,6 @@
 """What the dictionary store keeps, and how its parts look things up.
 
-They build on each other: `Rows` here, `MemoryGate`, `MemoryStore`.
+They build on each other: `Rows` here, `MemoryEvents`, `MemoryGate`, `MemoryStore`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ class KeptSession:
     updated_ms: int
     steps: list[KeptStep] = field(default_factory=list)
     approvals: list[KeptApproval] = field(default_factory=list)
-    has_failed: bool = False  # and nothing was claimed since
+    stored_status: SessionStatus = "RUNNING"  # FAILED and COMPLETED: and nothing was claimed since
+    idle_ms: int | None = None  # the last activity when it was found idle; None = it never was
     served: dict[str, dict[int, Served]] = field(default_factory=dict)  # by run id, step id
     aliases: dict[bytes, set[int]] = field(default_factory=dict)  # fingerprint → step ids
     replays: int = 0
@@ -115,7 +116,7 @@ class KeptSession:
             deadline_ms = approval.question.deadline_ms
             if approval.decision is None and (deadline_ms is None or deadline_ms > at_ms):
                 return "WAITING"
-        return "FAILED" if self.has_failed else "RUNNING"
+        return self.stored_status
 
 
 class Rows:

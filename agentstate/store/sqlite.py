@@ -1,8 +1,9 @@
 """The embedded record: one SQLite file, one writer thread, readers that cannot write.
 
 What this module does is say where each method runs: writes in the writer's thread, small indexed
-reads on the event loop, all other reads in a thread of two. What the gate needs is beside it, in
-`sqlite_gate.py`; SQL is in `sqlite_record.py` and `sqlite_read.py`. Why it is so: DESIGN.md.
+reads on the event loop, all other reads in a thread of two. What the gate and webhooks need is
+beside it, in `sqlite_gate.py` and `sqlite_events.py`; SQL is in `sqlite_record.py` and
+`sqlite_read.py`. Why it is so: DESIGN.md.
 
 Replays are noted in memory and written behind. Their sums are written before anything that shows
 them is read; what the replay ladder reads is completed from memory.
@@ -21,6 +22,7 @@ from typing import Literal
 from agentstate.ground.canonical import JSON
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import StoreError
+from agentstate.ground.events import IdleSession
 from agentstate.ground.records import (
     Attempt,
     Candidate,
@@ -38,6 +40,7 @@ from agentstate.ground.records import (
     StepRow,
     Tail,
 )
+from agentstate.store import sqlite_events_read as events_read
 from agentstate.store import sqlite_read as read
 from agentstate.store import sqlite_runs as runs
 from agentstate.store.base import Key, clamp
@@ -245,6 +248,13 @@ class SqliteStore(SqliteGate):
             log.warning("a delivery could not be noted: %s", error)
 
     # --- reading ----------------------------------------------------------------------------
+
+    async def find_idle(self, *, idle_since_ms: int, limit: int) -> tuple[IdleSession, ...]:
+        """See `Store.find_idle`."""
+        await self._notes.write()  # a replay is something that happened
+        return await self._readers.aside(
+            lambda reader: events_read.find_idle(reader, idle_since_ms, limit, now_ms())
+        )
 
     async def list_sessions(self, query: Query) -> SessionPage:
         """See `Store.list_sessions`."""

@@ -24,6 +24,7 @@ from agentstate.ground.records import Checkpoint, Query, RecordedAnswer
 from agentstate.store import sqlite_gate_read as gate_read
 from agentstate.store import sqlite_read as read
 from agentstate.store.approvals import no_approval, tells_model
+from agentstate.store.sqlite_events import SqliteEvents
 from agentstate.store.sqlite_keys import KeyIndex
 from agentstate.store.sqlite_pack import Packed, answer_raw, pack, pack_text
 from agentstate.store.sqlite_readers import Readers
@@ -36,12 +37,11 @@ BYTES_BY_WRITER_MAX = 32 * 1024
 REFUSALS_ON_LOOP_MAX = 64  # rows; far more than a session has, unless nobody lets its agent do much
 
 
-class SqliteGate:
+class SqliteGate(SqliteEvents):
     """The methods of `Store` about the gate. Belongs to the event loop that opened its parts."""
 
     def __init__(self, writer: GroupWriter, readers: Readers, keys: KeyIndex) -> None:
-        self._writer = writer
-        self._readers = readers
+        super().__init__(writer, readers)
         self._keys = keys
         self._releasing: set[int] = set()  # released, and the note of it on its way to the disk
 
@@ -52,9 +52,10 @@ class SqliteGate:
     ) -> tuple[Approval, ...]:
         """See `Store.open_approvals`."""
         packed = await self._pack_large([question.arguments for question in questions])
+        told = self._subscriptions
         return await self._writer.write(
             lambda recorder: recorder.gate.open_approvals(
-                step_id, answer_id, questions, at_ms, packed
+                step_id, answer_id, questions, at_ms, packed, told
             ),
             is_durable=True,
         )
@@ -62,14 +63,14 @@ class SqliteGate:
     async def decide(self, approval_id: str, decision: Decision, *, at_ms: int) -> Approval:
         """See `Store.decide`."""
         packed = await self._pack_large([decision.arguments or ""])
-        first = packed[0] if packed else None
+        first, told = packed[0] if packed else None, self._subscriptions
         session = None
         if tells_model(decision):
             session = self._readers.here(lambda reader: gate_read.session_of(reader, approval_id))
             if session is None:
                 raise no_approval(approval_id)
         deciding = self._writer.start(
-            lambda recorder: recorder.gate.decide(approval_id, decision, at_ms, first),
+            lambda recorder: recorder.gate.decide(approval_id, decision, at_ms, first, told),
             is_durable=True,
         )
         if session is not None:

@@ -36,7 +36,7 @@ _APPROVAL_COLUMNS = """
       approval.decided_ms, approval.decided_by, approval.reason, approval.follows, approval.size,
       case when approval.size <= :bytes_max then approval.arguments end,
       coalesce(approval.edited_size, 0),
-      case when approval.edited_size <= :bytes_max then approval.edited end
+      case when approval.edited_size <= :bytes_max then approval.edited end, approval.is_quiet
     from approval
     join session on session.id = approval.session_id
     join step on step.id = approval.step_id
@@ -263,6 +263,7 @@ def _approval(row: tuple[Any, ...]) -> Approval:
             deadline_ms=row[18],
             on_reject=row[19],
             generation=row[20],
+            is_quiet=bool(row[32]),
         ),
         created_ms=row[21],
         asked_ms=row[22],

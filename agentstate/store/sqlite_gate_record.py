@@ -1,7 +1,8 @@
 """What the writer thread runs for the gate: approvals, decisions, rounds, what went out instead.
 
 As in `sqlite_record.py` a method runs inside a transaction of its caller's, may raise at any point
-and may be run again. The counterpart that reads is `sqlite_gate_read.py`.
+and may be run again. The counterpart that reads is `sqlite_gate_read.py`. Events are written with
+what they tell of, in the same transaction.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from agentstate.ground.approvals import Approval, Decision, Question
 from agentstate.ground.errors import NotFound
+from agentstate.ground.events import Subscription
 from agentstate.ground.records import RecordedAnswer
 from agentstate.store.approvals import (
     already_decided,
@@ -21,6 +23,8 @@ from agentstate.store.approvals import (
     readable_question,
 )
 from agentstate.store.base import readable
+from agentstate.store.events import decided_event, failed_event, required_event
+from agentstate.store.sqlite_events_record import EventRecorder
 from agentstate.store.sqlite_gate_read import read_approval
 from agentstate.store.sqlite_pack import Packed, answer_raw, pack, pack_text
 
@@ -28,9 +32,10 @@ from agentstate.store.sqlite_pack import Packed, answer_raw, pack, pack_text
 class GateRecorder:
     """The gate's writing methods, bound to the writing connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, events: EventRecorder) -> None:
         self._connection = connection
         self._execute = connection.cursor().execute
+        self._events = events
 
     # --- approvals --------------------------------------------------------------------------
 
@@ -50,10 +55,12 @@ class GateRecorder:
         questions: Sequence[Question],
         at_ms: int,
         packed: Sequence[Packed] | None = None,
+        subscriptions: Sequence[Subscription] = (),
     ) -> tuple[Approval, ...]:
         """Find or make approvals; see `Store.open_approvals`.
 
         `packed`: the arguments of each question, if they are large. None = pack them here.
+        `subscriptions`: who is told of those that are made or opened again.
         """
         place = {"step_id": step_id, "answer_id": answer_id}
         row = self._execute(self._FIND_SESSION, place).fetchone()
@@ -61,7 +68,7 @@ class GateRecorder:
             answer = "" if answer_id is None else f" with the answer {answer_id}"
             raise NotFound(f"There is no step {step_id}{answer}.")
         changes_before = self._connection.total_changes
-        names = [
+        opened = [
             self._open(
                 (*row, step_id, answer_id),
                 readable_question(question),
@@ -72,32 +79,43 @@ class GateRecorder:
         ]
         if self._connection.total_changes != changes_before:
             self._execute(self._TOUCH_SESSION, (at_ms, *row))
-        return tuple(map(self._read, names))
+        approvals = tuple(self._read(name) for name, _ in opened)
+        for approval, (_, is_asked) in zip(approvals, opened, strict=True):
+            if is_asked:
+                self._events.write(required_event(approval), subscriptions)
+        return approvals
 
     _TOUCH_SESSION = "update session set updated_ms = max(updated_ms, ?) where id = ?"
 
     _FIND_FOR_ANSWER = """
-        select name, is_approved is null and deadline_ms <= :at_ms
+        select name, is_approved is null
+          and (coalesce(deadline_ms <= :at_ms, 0) or is_quiet > :is_quiet)
         from approval
         where answer_id = :answer_id and choice = :choice and position = :position and kind = :kind
           and digest = :digest and generation = :generation
         """
 
     _FIND_FOR_REQUEST = """
-        select name, is_approved is null and deadline_ms <= :at_ms
+        select name, is_approved is null
+          and (coalesce(deadline_ms <= :at_ms, 0) or is_quiet > :is_quiet)
         from approval
         where answer_id is null and step_id = :step_id and kind = :kind and digest = :digest
           and generation = :generation
         """
 
-    _REOPEN = "update approval set deadline_ms = ?, asked_ms = ? where name = ?"
+    _REOPEN = """
+        update approval
+        set deadline_ms = ?, asked_ms = ?, is_quiet = min(is_quiet, ?)
+        where name = ?
+        """
 
     _ADD_APPROVAL = """
         insert into approval (
           name, session_id, step_id, answer_id, kind, choice, position, digest, generation, tool,
-          call_id, rule, why, on_reject, deadline_ms, created_ms, asked_ms, size, arguments
+          call_id, rule, why, on_reject, deadline_ms, created_ms, asked_ms, is_quiet, size,
+          arguments
         )
-        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
     def _open(
@@ -106,8 +124,11 @@ class GateRecorder:
         question: Question,
         at_ms: int,
         packed: Packed | None,
-    ) -> str:
-        """Return the name of the approval of a question; `place`: session, step, answer."""
+    ) -> tuple[str, bool]:
+        """Return the name of the approval of a question, and whether a person is asked anew.
+
+        `place`: session, step, answer.
+        """
         _, step_id, answer_id = place
         binding = {
             "at_ms": at_ms,
@@ -118,14 +139,16 @@ class GateRecorder:
             "position": question.position,
             "digest": question.digest,
             "generation": question.generation,
+            "is_quiet": question.is_quiet,
         }
         statement = self._FIND_FOR_REQUEST if answer_id is None else self._FIND_FOR_ANSWER
         row = self._execute(statement, binding).fetchone()
         if row is not None:
-            name, has_expired = row
-            if has_expired:
-                self._execute(self._REOPEN, (question.deadline_ms, at_ms, name))
-            return str(name)
+            name, is_reopened = row
+            if is_reopened:
+                changes = (question.deadline_ms, at_ms, question.is_quiet, name)
+                self._execute(self._REOPEN, changes)
+            return name, bool(is_reopened) and not question.is_quiet
         name = new_approval_id()
         values = (
             name,
@@ -143,10 +166,11 @@ class GateRecorder:
             question.deadline_ms,
             at_ms,
             at_ms,
+            question.is_quiet,
             *(packed or pack_text(question.arguments)),
         )
         self._execute(self._ADD_APPROVAL, values)
-        return name
+        return name, not question.is_quiet
 
     _BIND = "update approval set answer_id = ? where name = ? and answer_id is null"
 
@@ -162,6 +186,13 @@ class GateRecorder:
         where name = ? and is_approved is null
         """
 
+    _STATUS_OF = """
+        select session.status
+        from approval
+        join session on session.id = approval.session_id
+        where approval.name = ?
+        """
+
     _TELL_SESSION = """
         update session
         set
@@ -171,9 +202,17 @@ class GateRecorder:
         """
 
     def decide(
-        self, approval_id: str, decision: Decision, at_ms: int, packed: Packed | None = None
+        self,
+        approval_id: str,
+        decision: Decision,
+        at_ms: int,
+        packed: Packed | None = None,
+        subscriptions: Sequence[Subscription] = (),
     ) -> Approval:
-        """Write a decision; see `Store.decide`. `packed`: the edited arguments, if large."""
+        """Write a decision; see `Store.decide`.
+
+        `packed`: the edited arguments, if large. `subscriptions`: who is told.
+        """
         approval_id, decision = readable(approval_id), readable_decision(decision)
         if decision.arguments is not None and packed is None:
             packed = pack_text(decision.arguments)
@@ -188,8 +227,15 @@ class GateRecorder:
         )
         if self._execute(self._DECIDE, values).rowcount == 0:
             raise already_decided(self._read(approval_id))
-        self._execute(self._TELL_SESSION, (fails_session(decision), at_ms, approval_id))
-        return self._read(approval_id)
+        (status,) = self._execute(self._STATUS_OF, (approval_id,)).fetchone()
+        fails = fails_session(decision)
+        self._execute(self._TELL_SESSION, (fails, at_ms, approval_id))
+        approval = self._read(approval_id)
+        if not approval.question.is_quiet:
+            self._events.write(decided_event(approval), subscriptions)
+        if fails and status != "FAILED":
+            self._events.write(failed_event(approval), subscriptions)
+        return approval
 
     def _read(self, approval_id: str) -> Approval:
         approval = read_approval(self._connection, approval_id)

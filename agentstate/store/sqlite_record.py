@@ -33,6 +33,7 @@ from agentstate.store.sqlite_columns import (
     sums_of,
     usage_columns,
 )
+from agentstate.store.sqlite_events_record import EventRecorder
 from agentstate.store.sqlite_gate_record import GateRecorder
 from agentstate.store.sqlite_pack import Packed, answer_raw, find_quote, pack, pack_text
 from agentstate.store.sqlite_request import HeavyParts, RequestRecorder
@@ -62,7 +63,8 @@ class Recorder:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.cursor().execute
         self._requests = RequestRecorder(self._execute)
-        self.gate = GateRecorder(connection)
+        self.events = EventRecorder(connection)
+        self.gate = GateRecorder(connection, self.events)
 
     # --- claims -----------------------------------------------------------------------------
 
@@ -95,7 +97,7 @@ class Recorder:
           last_step_number = ?,
           prompt_id = ?,
           updated_ms = max(updated_ms, ?),
-          status = case status when 'FAILED' then 'RUNNING' else status end
+          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end
         where id = ?
         """
 
@@ -161,7 +163,7 @@ class Recorder:
     _TOUCH_SESSION = """
         update session
         set prompt_id = ?, updated_ms = max(updated_ms, ?),
-          status = case status when 'FAILED' then 'RUNNING' else status end
+          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end
         where id = ?
         """
 

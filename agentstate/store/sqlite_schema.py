@@ -334,6 +334,54 @@ MIGRATIONS = (
         create index released_answer on released (answer_id);
         """,
     ),
+    Migration(
+        "events and deliveries",
+        "what happened and who is told; sessions found idle; approvals of which nobody is told",
+        """
+        create table event (
+          id integer primary key autoincrement,
+          -- What callers and webhooks know it by.
+          name text not null unique,
+          kind text not null,
+          -- By its name: an event may be of a session that is not on record.
+          session text not null,
+          step_number integer,
+          step_index integer,
+          approval_name text,
+          is_sample integer not null,
+          created_ms integer not null,
+          -- JSON, packed.
+          size integer not null,
+          facts blob not null
+        );
+        create index event_session on event (session);
+
+        create table delivery (
+          id integer primary key autoincrement,
+          event_id integer not null references event,
+          hook text not null,
+          state text not null default 'due',
+          tries integer not null default 0,
+          -- When it is tried next; null = it is not.
+          next_ms integer,
+          -- Until when somebody is sending it; null = nobody is.
+          leased_ms integer,
+          status integer,
+          error text,
+          settled_ms integer
+        );
+        create unique index delivery_event on delivery (event_id, hook);
+        -- The queue; with the hook, so that those of one that has to wait are cheap to pass over.
+        create index delivery_due on delivery (next_ms, id, hook) where state = 'due';
+        create index delivery_leased on delivery (leased_ms) where leased_ms is not null;
+        create index delivery_state on delivery (state, id, hook);
+
+        -- The time of the last activity when it was found idle; null = it never was.
+        alter table session add column idle_ms integer;
+
+        alter table approval add column is_quiet integer not null default 0;
+        """,
+    ),
 )
 
 _RECORD_MIGRATION = "insert into migration (version, name, reason, applied_ms) values (?, ?, ?, ?)"

@@ -17,6 +17,7 @@ from tests.cases.gate_checks import ALSO, APPROVAL, HELD_CLIENT, HELD_STEP
 from tests.cases.playing import Play, Sending, reply_of, sending_of
 from tests.cases.sentences import Check, same_sentence
 from tests.cases.tables import IF_AN_ANSWER
+from tests.cases.told import check_client_did_not_wait, check_told
 from tests.helpers.raw_client import Connection, Reception, render_request
 from tests.helpers.reading import ChatRead, is_stream, read_chat, read_events
 
@@ -37,6 +38,18 @@ def check_all(playing: Play) -> None:
                 table[key](playing, value)
         else:
             table(playing, expect[part])
+
+
+def _webhook(playing: Play, wanted: dict[str, Any]) -> None:
+    assert playing.told is not None, "nobody was told"
+    assert playing.service is not None
+    check_told(playing.told, playing.service, wanted)
+
+
+def _did_not_wait(playing: Play, wanted: bool) -> None:
+    assert wanted
+    assert playing.told is not None, "nobody was told"
+    check_client_did_not_wait(playing.told)
 
 
 # --- what the client saw ----------------------------------------------------------------
@@ -625,6 +638,7 @@ def _check_other_form(playing: Play, got: Reception) -> None:
 # --- the tables of checks -------------------------------------------------------------------------
 
 _CLIENT: dict[str, Check] = {
+    "latency_not_increased_by_webhook": _did_not_wait,
     "status": _status,
     "status_any_of": _status_any_of,
     "never_status": _never_status,
@@ -722,6 +736,7 @@ PARTS: dict[str, dict[str, Check] | Check] = {
     "upstream": _UPSTREAM,
     "proxy": _PROXY,
     "approval": APPROVAL,
+    "webhook": _webhook,
     "also": ALSO,
     "replay": _replay,
     "security": same_sentence(

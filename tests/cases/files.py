@@ -44,7 +44,8 @@ class Case:
     def needs_own_proxy(self) -> bool:
         """Whether it measures or harms the proxy, so that it cannot share one."""
         actions = {item.get("action") for item in self.client.get("then", [])}
-        return "proxy" in self.expect or "disk" in self.setup or "restart_proxy" in actions
+        is_alone = not {"disk", "webhooks"}.isdisjoint(self.setup)
+        return "proxy" in self.expect or is_alone or "restart_proxy" in actions
 
 
 def load_cases() -> list[Case]:

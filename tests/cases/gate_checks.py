@@ -12,6 +12,7 @@ from tests.cases import held
 from tests.cases.held import Held, Row
 from tests.cases.playing import Play, Sending, reply_of
 from tests.cases.sentences import Check, same_sentence
+from tests.cases.told import check_error_is_shown
 from tests.helpers.raw_client import Pair, Reception
 from tests.helpers.reading import ChatRead, read_chat, read_events
 
@@ -41,6 +42,12 @@ def _shown_text(playing: Play, wanted: str) -> None:
         assert wanted in row["arguments_display"]
     parsed = text.partition('"arguments_json":')[2].partition("}")[0]
     assert wanted in parsed, text
+
+
+def _delivery_error_is_shown(playing: Play, wanted: bool) -> None:
+    assert wanted
+    assert playing.told is not None, "nobody was told"
+    check_error_is_shown(playing.told)
 
 
 def _name_is_late(playing: Play) -> None:
@@ -322,6 +329,7 @@ APPROVAL: dict[str, Check] = {
         _display,
     ),
     "survives_restart": _survives_restart,
+    "delivery_error_visible_on_dashboard": _delivery_error_is_shown,
     "decisions_accepted": _decisions_accepted,
 }
 

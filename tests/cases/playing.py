@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from tests.cases import held
+from tests.cases import held, told
 from tests.cases.files import Case, to_bytes
 from tests.cases.held import Asking, Held
 from tests.cases.tables import DISK_FILLS
+from tests.cases.told import Told
 from tests.helpers.proxy import Proxy
 from tests.helpers.raw_client import (
     TIMEOUT_S,
@@ -29,6 +30,7 @@ from tests.helpers.raw_client import (
     render_request,
 )
 from tests.helpers.reading import ChatRead, read_chat, read_events, read_messages
+from tests.helpers.services import Service
 from tests.helpers.upstream import End, Gate, Reply, Upstream
 
 DEFAULT_SESSION = "s1"  # renamed, so that many cases can share one proxy
@@ -90,7 +92,6 @@ def reply_of(entry: Mapping[str, Any], scale: float, gate: Gate | None = None) -
     assert not (unknown := set(entry) - _ENTRY_KEYS), (
         f"an upstream entry has unknown keys {unknown}"
     )
-    assert entry["to"] == "primary", f"no upstream plays {entry['to']}"
     if "chunks" in entry:
         chunks = tuple(to_bytes(chunk) for chunk in entry["chunks"])
     elif "body_raw" in entry:
@@ -115,13 +116,25 @@ def reply_of(entry: Mapping[str, Any], scale: float, gate: Gate | None = None) -
     )
 
 
+def service_of(case: Case) -> Service | None:
+    """Make the service that a case tells; None = it tells none."""
+    entries = [entry for entry in case.upstream if told.kind_of(entry) is not None]
+    kinds = {kind for entry in entries if (kind := told.kind_of(entry)) is not None}
+    assert [entry["to"] for entry in entries] == case.setup.get("webhooks", [])
+    if not kinds:
+        return None
+    [kind] = kinds
+    return Service(kind, [reply_of(entry, case.scale) for entry in entries])
+
+
 # How a case's `setup` is said to the proxy. A value that is neither here nor below is an error.
 _SETUP = {
     "first_token_timeout_s": "AGENTSTATE_FORWARD_FIRST_BYTE_TIMEOUT_S",
     "idle_timeout_s": "AGENTSTATE_FORWARD_GAP_TIMEOUT_S",
 }
 # What is played, not set. There are no retries to set yet: later.
-_PLAYED = ("disk", "retries", "approve_after_ms")
+_PLAYED = ("disk", "retries", "approve_after_ms", "webhooks")
+_NOBODY_THERE = "http://127.0.0.1:9/hooks/nobody"  # the discard port: nothing listens
 
 
 def env_of(case: Case) -> dict[str, str]:
@@ -134,6 +147,10 @@ def env_of(case: Case) -> dict[str, str]:
             if value:
                 env["AGENTSTATE_GATE_TOOLS"] = json.dumps(value)
                 env["AGENTSTATE_GATE_HEARTBEAT_S"] = str(held.HEARTBEAT_S * case.scale)
+            continue
+        if key == "webhook":
+            assert value == "connection refused", f"no webhook plays {value}"
+            env["WEBHOOK_URL"] = _NOBODY_THERE
             continue
         scaled = value * case.scale if key.endswith("_s") else value
         env[_SETUP[key]] = str(scaled)
@@ -158,6 +175,8 @@ class Play:
     added: list[int] = field(default_factory=list)  # upstream calls each of them caused
     steps: list[dict[str, Any]] = field(default_factory=list)  # after the first request
     calls_of_first: int = 0
+    service: Service | None = None  # the webhook's; None = the case has none
+    told: Told | None = None  # what it was told of the first request
     waited: Held | None = None  # how the first request waited at the gate; None = it did not
     asked: list[held.Row] = field(default_factory=list)  # approvals, after the first request
     on_hold: str = ""  # the approval there is to decide on; '' = the case needs none
@@ -165,14 +184,17 @@ class Play:
     memory_kib: list[int] = field(default_factory=list)  # before, then after
 
     @classmethod
-    def of(cls, case: Case, proxy: Proxy, upstream: Upstream) -> Play:
+    def of(
+        cls, case: Case, proxy: Proxy, upstream: Upstream, service: Service | None = None
+    ) -> Play:
         """Load the upstream with the case's script and make the first request ready."""
         fills = case.setup.get("disk") == DISK_FILLS
         is_gated = fills or "events_forwarded_within_ms" in case.expect.get("client", {})
         gate = Gate() if is_gated else None
-        upstream.load([reply_of(entry, case.scale, gate) for entry in case.upstream])
+        model = [entry for entry in case.upstream if told.kind_of(entry) is None]
+        upstream.load([reply_of(entry, case.scale, gate) for entry in model])
         sending = sending_of(case.client, f"{case.name}.session")
-        return cls(case, proxy, upstream, _session_of(sending), sending, gate)
+        return cls(case, proxy, upstream, _session_of(sending), sending, gate, service=service)
 
     def run(self) -> None:
         """Play all requests of the case."""
@@ -234,6 +256,8 @@ class Play:
 
     def _play_first(self) -> Reception:
         client = self.case.client
+        if self.service is not None:
+            return self._play_told(self.service)
         if decisions := held.decisions_of(self.case):
             return self._play_held(decisions)
         if self.case.setup.get("disk") == DISK_FILLS:
@@ -267,6 +291,11 @@ class Play:
             timeout_s=read["idle_timeout_ms"] / 1000 * self.case.scale,
         )
         return held.as_let_out(self.waited.got)
+
+    def _play_told(self, service: Service) -> Reception:
+        count = len(self.case.setup["webhooks"])
+        self.told = told.play_told(self.proxy, service, self.session, self._rendered(), count=count)
+        return self.told.got
 
     def _put_on_hold(self) -> None:
         (tool,) = self.case.setup["sensitive_tools"]

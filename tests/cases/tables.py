@@ -32,7 +32,6 @@ _RETRY = "later: retry"
 _FALLBACK = "later: fallback"
 _EXPORT = "later: export"
 _DASHBOARD = "later: dashboard"
-_WEBHOOKS = "later: webhooks"
 _TRANSLATION = "later: translation between dialects"
 _SECURITY = "later: tokens, redaction and origin checks"
 _HEARTBEAT = "later: heartbeats while nothing comes"
@@ -139,11 +138,6 @@ LATER: dict[str, Settled] = {
         drop=("client.then.2", "client.then.1", "expect.dashboard", "expect.export"),
         put={"expect.step.opens_by_escaped_name": True},
     ),
-    "147-hitl-fails-closed": Settled(_WEBHOOKS, drop=("client.setup.webhook",)),
-    "151-slack-rejects-card": _whole(_WEBHOOKS),
-    "153-slack-429": _whole(_WEBHOOKS),
-    "154-discord-limits": _whole(_WEBHOOKS),
-    "155-discord-429-forms": _whole(_WEBHOOKS),
     "156-storage-lone-surrogate": Settled(_EXPORT, drop=("expect.export",)),
     "160-export-line-separators": _whole(_EXPORT),
     "161-export-tool-calls": _whole(_EXPORT),

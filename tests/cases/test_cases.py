@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.cases.files import Case, load_cases
-from tests.cases.playing import env_of
+from tests.cases.playing import env_of, service_of
 from tests.cases.runner import play
 from tests.cases.tables import DISK_FULL
+from tests.cases.told import configuration_of
 from tests.helpers.proxy import Proxy
 from tests.helpers.upstream import Upstream
 
@@ -60,14 +61,18 @@ def test_case(case: Case, proxies: Proxies, tmp_path: Path) -> None:
 
 
 def _play_alone(case: Case, folder: Path) -> None:
-    with (
-        Upstream() as upstream,
-        Proxy(upstream_url=upstream.url, db=folder / "own.db", env=env_of(case)) as proxy,
-    ):
+    with ExitStack() as life:
+        upstream = life.enter_context(Upstream())
+        if (service := service_of(case)) is not None:
+            life.enter_context(service)
+            (folder / "agentstate.toml").write_text(configuration_of(service))
+        proxy = life.enter_context(
+            Proxy(upstream_url=upstream.url, db=folder / "own.db", env=env_of(case))
+        )
         if case.setup.get("disk") == DISK_FULL:
             proxy.set_disk(is_full=True)
         try:
-            play(case, proxy, upstream)
+            play(case, proxy, upstream, service)
         finally:
             proxy.kill()  # it was hurt on purpose, or has a long answer left to read
 

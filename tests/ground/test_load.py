@@ -87,11 +87,12 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment(tmp_path:
         if row.is_repeated:
             continue
         plain = row.shown_default.translate(dict.fromkeys(map(ord, '[]" ')))
-        text = plain or "some-text"
+        some = "https://some.host" if row.form == "url" else "some-text"
+        text = plain or some
         environ = {row.env[0]: text}
         assert load(tmp_path, environ=environ).sources[row.name] == row.env[0]
         header = f"[{row.section}]\n" if row.section else ""
-        value = row.shown_default.replace('""', '"some-text"')
+        value = row.shown_default.replace('""', '"some-text"') or f'"{some}"'
         loaded = load(tmp_path, f"{header}{row.key} = {value}\n")
         assert loaded.sources[row.name] == f"agentstate.toml:{2 if row.section else 1}"
         (tmp_path / "agentstate.toml").unlink()
@@ -484,3 +485,55 @@ def test_a_missing_key_in_the_environment_is_named(tmp_path: Path) -> None:
     message = refusal(tmp_path, '[[provider]]\nname = "a"\napi_key = "env:A_KEY"\n')
 
     assert "provider.api_key: says env:A_KEY, but A_KEY is not set" in message
+
+
+# -- webhooks
+
+WEBHOOKS = """
+[server]
+public_url = "https://agents.example"
+
+[[webhook]]
+url = "env:SLACK_URL"
+events = ["approval.required"]
+
+[[webhook]]
+name = "ours"
+url = "https://ours.example/in"
+format = "json"
+secret = "env:HOOK_SECRET"
+"""
+
+
+def test_webhooks_come_in_rows(tmp_path: Path) -> None:
+    slack = "https://hooks.slack.com/services/T/B/x"
+    environ = {"SLACK_URL": slack, "HOOK_SECRET": "whsec_x", "WEBHOOK_URL": "https://w.example/"}
+
+    loaded = load(tmp_path, WEBHOOKS, environ=environ)
+
+    assert [(row.name, row.url) for row in loaded.settings.webhooks] == [
+        ("webhook-1", slack),
+        ("ours", "https://ours.example/in"),
+        ("webhook", "https://w.example/"),
+    ]
+    assert loaded.settings.webhooks[0].events == ("approval.required",)
+    assert loaded.settings.webhooks[1].secret == "whsec_x"
+    assert loaded.settings.server.public_url == "https://agents.example"
+    assert loaded.sources["webhook.ours.format"] == "agentstate.toml:12"
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        ("[[webhook]]\nurls = 'x'", "agentstate.toml:2: unknown key 'urls' in [webhook]. Did you "),
+        ("[[webhook]]\nformat = 'slack'", "agentstate.toml:1: webhook 'webhook-1' needs a url."),
+        ("[[webhook]]\nformat = 'teams'", 'expected "slack" or "discord" or "json"'),
+        ("[webhook]\nurl = 'x'", "agentstate.toml:1: webhook must be a table: write [[webhook]]."),
+        ("[[webhook]]\nurl = 3", "agentstate.toml:2: webhook.url: expected text"),
+        ("[server]\npublic_url = 'agents.example'", "server.public_url: expected a URL as in "),
+    ],
+)
+def test_a_webhook_that_is_not_understood_is_refused(
+    tmp_path: Path, toml: str, expected: str
+) -> None:
+    assert expected in refusal(tmp_path, toml)

@@ -40,6 +40,7 @@ def program(script: str, *arguments: object) -> list[str]:
     """Return the command that runs a script with this interpreter."""
     head = "import asyncio, os, sys\nfrom agentstate.store.sqlite import SqliteStore\n"
     head += "from tests.store.contract import answer_of, claim_of, checkpoint_of, answered\n"
+    head += "from tests.store.contract_events import wants\n"
     head += "from tests.store.contract_gate import approval_of, question_of, rejection_of\n"
     return [sys.executable, "-c", head + script, *map(str, arguments)]
 
@@ -282,6 +283,107 @@ async def _check_acknowledged(store: SqliteStore, verb: str, names: list[str]) -
     if verb == "rejected":
         refusals = await store.list_refusals(approval.session)
         assert int(names[1]) in [one.answer_id for one in refusals]
+
+
+EVENTS_WITHOUT_END = """
+HOUR_MS = 3_600_000
+async def ask(store, lane):
+    for place in range(100_000):
+        name = f"{lane} {place} {os.getpid()}"
+        claimed = await store.claim_step(claim_of(name, session=f"s{lane}"))
+        answer_id = await store.record_answer(checkpoint_of(claimed.step_id))
+        step = (claimed.step_id, answer_id)
+        (one,) = await store.open_approvals(*step, (question_of(deadline_ms=None),), at_ms=1)
+        os.write(1, f"approval.required {one.approval_id}\\n".encode())
+        await store.decide(one.approval_id, rejection_of(then="stop"), at_ms=2)
+        os.write(1, f"session.failed {one.approval_id}\\n".encode())
+async def send(store):
+    while True:
+        for one in await store.claim_deliveries(at_ms=9, lease_ms=HOUR_MS, limit=3):
+            os.write(1, f"claimed {one.delivery_id}\\n".encode())
+            if one.delivery_id % 2:
+                await store.settle_delivery(one.delivery_id, state="sent", at_ms=10, status=200)
+                os.write(1, f"sent {one.delivery_id}\\n".encode())
+        await asyncio.sleep(0)
+async def main():
+    store = SqliteStore(sys.argv[1])
+    store.subscribe((wants(),))
+    await store.open()
+    lanes = (ask(store, lane) for lane in range(int(sys.argv[2])))
+    await asyncio.gather(send(store), *lanes)
+asyncio.run(main())
+"""
+HOUR_MS = 3_600_000
+
+
+def test_what_is_to_be_told_survives_a_kill(path: Path) -> None:
+    """An event is there with its cause; a delivery that was claimed is due after its lease."""
+    chance = random.Random(7)
+    acknowledged: set[tuple[str, str]] = set()
+    for _ in range(KILLS // 3):
+        process = subprocess.Popen(
+            program(EVENTS_WITHOUT_END, path, IN_FLIGHT_MAX), cwd=ROOT, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(chance.randrange(50, 200))]
+        process.send_signal(signal.SIGKILL)
+        # A line cut off by the kill was not acknowledged.
+        lines += process.stdout.read().rpartition(b"\n")[0].splitlines()
+        process.wait()
+        for line in lines:
+            verb, _, name = line.decode().strip().partition(" ")
+            acknowledged.add((verb, name))
+        _check_events(path, acknowledged)
+    verbs = {verb for verb, _ in acknowledged}
+    assert verbs == {"approval.required", "session.failed", "claimed", "sent"}
+
+
+def _check_events(path: Path, acknowledged: set[tuple[str, str]]) -> None:
+    async def look() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        written: set[tuple[str, str | None]] = set()
+        after: str | None = None
+        while True:
+            page = await store.list_deliveries(Query(after=after, limit=1000))
+            written |= {(one.event.kind, one.event.approval_id) for one in page.rows}
+            after = page.next_cursor
+            if after is None:
+                break
+        approvals = (await store.list_approvals(Query(limit=1000), at_ms=1)).rows
+        # Both ways: whatever is on record has its event, acknowledged or not.
+        assert {("approval.required", one.approval_id) for one in approvals} <= written
+        decided = {one.approval_id for one in approvals if one.decision is not None}
+        assert {("approval.decided", name) for name in decided} <= written
+        for verb, name in acknowledged:
+            if verb in ("claimed", "sent"):
+                delivery = await store.read_delivery(int(name))
+                assert delivery is not None
+                is_sent = ("sent", name) in acknowledged
+                assert not is_sent or delivery.state == "sent"
+                assert delivery.tries >= 1
+                if delivery.state == "due":
+                    assert delivery.leased_ms == 9 + HOUR_MS
+            else:
+                assert (verb, name) in written
+        # Not before its lease ends, and then once.
+        soon = await store.claim_deliveries(at_ms=8 + HOUR_MS, lease_ms=0, limit=100_000)
+        assert all(one.tries == 1 for one in soon)  # none of them was claimed before
+        await _check_leases(store, {int(name) for verb, name in acknowledged if verb == "claimed"})
+        await store.close()
+
+    asyncio.run(look())
+
+
+async def _check_leases(store: SqliteStore, claimed: set[int]) -> None:
+    open_ones = set()
+    for delivery_id in claimed:
+        delivery = await store.read_delivery(delivery_id)
+        assert delivery is not None
+        if delivery.state == "due":
+            open_ones.add(delivery_id)
+    again = await store.claim_deliveries(at_ms=9 + HOUR_MS, lease_ms=0, limit=100_000)
+    assert open_ones <= {one.delivery_id for one in again}
 
 
 # --- a full disk ----------------------------------------------------------------------------------

@@ -6,10 +6,13 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from types import ModuleType
 
 import pytest
 
 from agentstate.store import (
+    sqlite_events_read,
+    sqlite_events_record,
     sqlite_gate_read,
     sqlite_gate_record,
     sqlite_keys,
@@ -26,6 +29,8 @@ from agentstate.store.sqlite_schema import migrate
 from tests.store.contract import answer_of, checkpoint_of, claim_of, tail_of
 
 MODULES = (
+    sqlite_events_read,
+    sqlite_events_record,
     sqlite_gate_read,
     sqlite_gate_record,
     sqlite_keys,
@@ -34,16 +39,28 @@ MODULES = (
     sqlite_request,
     sqlite_runs,
 )
+
+
+def _is_own(value: object, module: ModuleType) -> bool:
+    return isinstance(value, type) and value.__module__ == module.__name__
+
+
 STATEMENTS = {
     f"{module.__name__.rpartition('.')[2]}.{name}": text
     for module in MODULES
-    for owner in (module, *(one for one in vars(module).values() if isinstance(one, type)))
+    for owner in (module, *(one for one in vars(module).values() if _is_own(one, module)))
     for name, text in vars(owner).items()
     if isinstance(text, str) and text.strip().startswith(("select", "with", "update"))
 } | {f"sqlite_read.candidates.{key}": sql for key, sql in sqlite_read._CANDIDATES.items()}
 
 # What has to look at everything, and why that is right.
 SCANS = {
+    "sqlite_events_read._COUNT_DELIVERIES": "counts along an index",
+    "sqlite_events_read._DELIVERY_COLUMNS": "is a beginning",
+    "sqlite_events_read._FIND_IDLE": "looks at the claims in flight, by their index",
+    "sqlite_events_read._LIST_DELIVERIES": "is a template",
+    "sqlite_events_read._NEXT_DUE": "looks at the first of the queue, by its index",
+    "sqlite_events_record._NOTE_IDLE": "looks at the claims in flight, by their index",
     "sqlite_gate_read._APPROVAL_COLUMNS": "is a beginning",
     "sqlite_gate_read._COUNT_PENDING": "walks an index of the undecided",
     "sqlite_gate_read._LIST_APPROVALS": "is a template",

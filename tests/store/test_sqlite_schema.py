@@ -26,7 +26,8 @@ from agentstate.store.sqlite_schema import (
     split_statements,
 )
 from tests.store.contract import START_MS, answer_of, checkpoint_of, claim_of, identity_of
-from tests.store.contract_gate import question_of, rejection_of
+from tests.store.contract_events import event_of, wants
+from tests.store.contract_gate import FAR_MS, question_of, rejection_of
 
 SECOND = Migration(
     "second",
@@ -126,10 +127,70 @@ def test_a_file_from_before_the_gate_goes_on_with_it(
         assert new.execute("pragma foreign_key_check").fetchall() == []
 
 
+OLD_APPROVAL = """
+    insert into approval (
+      name, session_id, step_id, answer_id, kind, choice, position, digest, generation, tool, rule,
+      why, on_reject, created_ms, asked_ms, size, arguments
+    )
+    values (
+      'apr_old', 1, 1, 1, 'tool_call', 0, 0, ?, 0, 'send_email', '', '', 'stop', 1, 1, 2, x'7b7d'
+    )
+    """
+
+
+def test_a_file_from_before_events_goes_on_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "old.db"
+    question = question_of(deadline_ms=None)
+    with closing(sqlite3.connect(path, isolation_level=None)) as old, monkeypatch.context() as past:
+        past.setattr(sqlite_schema, "MIGRATIONS", MIGRATIONS[:2])
+        migrate(old)
+        for session in ("s", "quiet"):
+            Recorder(old).claim_step(claim_of(session=session))
+        for step_id in (1, 2):
+            Recorder(old).record_answer(checkpoint_of(step_id))
+        old.execute(OLD_APPROVAL, (question.digest,))
+        assert version_of(old) == 2
+
+    async def scenario() -> None:
+        store = SqliteStore(path)
+        store.subscribe((wants(),))
+        assert await store.open() == 0
+        (approval,) = await store.open_approvals(1, 1, (question,), at_ms=START_MS)
+        assert (approval.approval_id, approval.question.is_quiet) == ("apr_old", False)
+        assert (await store.list_deliveries(Query())).rows == ()  # it was told before
+
+        await store.decide("apr_old", rejection_of(then="stop"), at_ms=START_MS)
+        (idle,) = await store.find_idle(idle_since_ms=FAR_MS, limit=9)
+        assert idle.session == "quiet"
+        await store.note_idle(event_of(kind="session.completed", session="quiet"))
+
+        rows = (await store.list_deliveries(Query(newest_first=False))).rows
+        kinds = ["approval.decided", "session.failed", "session.completed"]
+        assert [one.event.kind for one in rows] == kinds
+        session = await store.read_session("quiet")
+        assert session is not None
+        assert session.status == "COMPLETED"
+        await store.close()
+
+    asyncio.run(scenario())
+
+    with closing(sqlite3.connect(path)) as new:
+        assert version_of(new) == len(MIGRATIONS)
+        assert new.execute("pragma integrity_check").fetchall() == [("ok",)]
+        assert new.execute("pragma foreign_key_check").fetchall() == []
+
+
 def test_the_first_migration_is_as_it_was_written() -> None:
     """Files have had it: a change would be seen by new files only. Add a migration instead."""
     statements = "".join(split_statements(MIGRATIONS[0].sql))
     assert hashlib.sha256(statements.encode()).hexdigest()[:16] == "48cae421450b9f5f"
+
+
+def test_the_second_migration_is_as_it_was_written() -> None:
+    statements = "".join(split_statements(MIGRATIONS[1].sql))
+    assert hashlib.sha256(statements.encode()).hexdigest()[:16] == "ab004dc5eecabde4"
 
 
 def test_a_migration_that_fails_leaves_nothing(

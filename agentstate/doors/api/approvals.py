@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal, Protocol, cast, get_args
 
-from agentstate.doors.api.reply import json_response, next_headers, read_page, read_params
+from agentstate.doors.api.reply import (
+    check_is_json,
+    json_response,
+    next_headers,
+    read_page,
+    read_params,
+)
 from agentstate.ground.approvals import Approval, ApprovalStatus, Decision, Then
 from agentstate.ground.canonical import JSON, OFF_LOOP_BYTES, encode, parse
 from agentstate.ground.clock import now_ms
@@ -160,7 +166,7 @@ class ApprovalEndpoints:
         409 if it was decided before, with the approval that stands.
         """
         read_params(request, frozenset())
-        _check_content_type(request)
+        check_is_json(request, "A decision")
         raw = await request.body(ACTION_BYTES_MAX)
         if len(raw) < OFF_LOOP_BYTES:
             decision = read_decision(raw)
@@ -271,16 +277,6 @@ def _refused_again(refusal: AlreadyDecided) -> Response:
     }
     found: JSON = {"error": error, "approval": approval_json(approval, now_ms())}
     return json_response(found, AlreadyDecided.status)
-
-
-def _check_content_type(request: Request) -> None:
-    value = request.headers.text(b"content-type") or ""
-    if value.partition(";")[0].strip().lower() != "application/json":
-        raise BadRequest(
-            "A decision must be sent as content-type: application/json, which no page of another "
-            f"site can do unasked; found {shorten(value)!r}.",
-            param="content-type",
-        )
 
 
 def _read_choice(sent: dict[str, JSON], name: str, choices: tuple[str, ...]) -> str | None:

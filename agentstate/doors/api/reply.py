@@ -54,6 +54,22 @@ def read_params(request: Request, known: frozenset[str]) -> dict[str, str]:
     return params
 
 
+def check_is_json(request: Request, what: str) -> None:
+    """Refuse a request to change something that is not sent as JSON, which no page of another site
+    can do unasked; `what` begins the message.
+
+    Raises:
+        BadRequest: the content-type is another.
+    """
+    value = request.headers.text(b"content-type") or ""
+    if value.partition(";")[0].strip().lower() != "application/json":
+        raise BadRequest(
+            f"{what} must be sent as content-type: application/json, which no page of another "
+            f"site can do unasked; found {shorten(value)!r}.",
+            param="content-type",
+        )
+
+
 def read_page(params: dict[str, str], *, limit: int = 100) -> Query:
     """Return the page a listing was asked for: `limit` (1 to 1000) and `after` (a cursor)."""
     text = params.get("limit")
