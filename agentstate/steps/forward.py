@@ -57,6 +57,7 @@ class Try:
     started_s: float
     status: int | None = None
     first_byte_ms: int | None = None
+    dropped: tuple[str, ...] = ()  # what could not be said to this target
 
     def ended(self, error: AgentStateError | None = None, excerpt: bytes = b"") -> Attempt:
         """Return the record of this attempt."""
@@ -69,6 +70,7 @@ class Try:
             error_code=error.code if error else None,
             error=strike(shorten(error.message, 500), *self.keys) if error else None,
             first_byte_ms=self.first_byte_ms,
+            dropped=self.dropped,
             # Struck before it is cut: the beginning of a key is a secret too.
             excerpt=strike_bytes(excerpt[: 2 * EXCERPT_BYTES_MAX], *self.keys)[:EXCERPT_BYTES_MAX],
         )

@@ -262,8 +262,8 @@ class Gate:
             Stopping: the proxy is being stopped.
             StoreError: the rows cannot be read.
         """
-        patience_s = caller.hold_timeout_s or None
-        until_ms = None if patience_s is None else now_ms() + int(patience_s * 1000)
+        patience_s = caller.hold_timeout_s
+        until_ms = now_ms() + int(patience_s * 1000) if patience_s else None
         bell = asyncio.Event()
         names = [each.approval_id for each in hold.approvals]
         for name in names:
@@ -279,7 +279,7 @@ class Gate:
                 approvals = await self._read(hold.approvals)
                 if is_settled(approvals):
                     return approvals
-                await self._sleep(bell, approvals, until_ms)
+                await self._sleep(bell, approvals, until_ms, has_own_limit=patience_s is not None)
         finally:
             for name in names:
                 self._listening[name].discard(bell)
@@ -294,11 +294,22 @@ class Gate:
                 bell.set()
 
     async def _sleep(
-        self, bell: asyncio.Event, approvals: tuple[Approval, ...], until_ms: int | None
+        self,
+        bell: asyncio.Event,
+        approvals: tuple[Approval, ...],
+        until_ms: int | None,
+        *,
+        has_own_limit: bool,
     ) -> None:
-        """Wait for a ring. Raises `ApprovalTimeout` when a deadline has come."""
+        """Wait for a ring. Raises `ApprovalTimeout` when a deadline has come.
+
+        A caller that says how long it waits is held to that alone: the deadline of the row may be
+        another caller's, and a decision counts after it as well.
+        """
         open_ones = [each for each in approvals if each.decision is None]
-        deadlines = [each.question.deadline_ms for each in open_ones] + [until_ms]
+        deadlines = [until_ms]
+        if not has_own_limit:
+            deadlines = [each.question.deadline_ms for each in open_ones]
         soonest_ms = min((each for each in deadlines if each is not None), default=None)
         wait_s = RECHECK_S
         if soonest_ms is not None:

@@ -274,7 +274,7 @@ class Rounds:
     ) -> tuple[int, RecordedAnswer]:
         dialect = call.dialect
         spliced = await self._splices.applied(call, step_id)
-        body: Mapping[str, JSON] = call.ask.body if spliced is None else spliced
+        body: Mapping[str, JSON] = spliced.body or call.ask.body
         for each in rounds:
             body = cast(CallsTools, dialect).go_on(body, each)
         if not call.target.is_mock and "model" in body:

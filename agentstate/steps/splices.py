@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import groupby
 
 from agentstate.dialects.base import CallsTools, Dialect, Round, Splice
@@ -26,6 +27,17 @@ from agentstate.store.base import Store
 KEPT_MAX = 64  # splices kept in memory: each holds a request, and an agent's loop asks for few
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of putting back."""
+
+    body: dict[str, JSON] | None  # None = the body may go as it came
+    missed: tuple[str, ...] = ()  # what had no place, for people
+
+
+NOTHING = Applied(None)
+
+
 class Splices:
     """Puts refused calls back into the upstream history."""
 
@@ -33,14 +45,14 @@ class Splices:
         self._store = store
         self._kept: OrderedDict[int, Splice] = OrderedDict()  # by first answer, by last use
 
-    async def applied(self, call: Call, step_id: int | None) -> dict[str, JSON] | None:
-        """Return the body of a call with all that is missing from it; None = nothing is.
+    async def applied(self, call: Call, step_id: int | None) -> Applied:
+        """Return the body of a call with all that is missing from it.
 
         `step_id`: the call's own step, whose answer it does not descend from.
         """
         dialect = call.dialect
         if not isinstance(dialect, CallsTools):
-            return None
+            return NOTHING
         refusals = await self._store.list_refusals(call.caller.session)
         found: list[Splice] = []
         for root_id, rows in groupby(refusals, key=lambda row: row.root_id):
@@ -52,7 +64,7 @@ class Splices:
         # The last places first: what is put in moves only what comes after it.
         found.sort(key=lambda each: _depth(each.request, dialect.list_key), reverse=True)
         if not found:
-            return None
+            return NOTHING
         if len(call.raw) > canonical.OFF_LOOP_BYTES:
             return await asyncio.to_thread(_apply, dialect, call.ask.body, found)
         return _apply(dialect, call.ask.body, found)
@@ -110,14 +122,27 @@ class Splices:
                 return None, body
 
 
-def _apply(
-    dialect: CallsTools, sent: dict[str, JSON], splices: list[Splice]
-) -> dict[str, JSON] | None:
+def _apply(dialect: Dialect, sent: dict[str, JSON], splices: list[Splice]) -> Applied:
+    assert isinstance(dialect, CallsTools), "its answers called tools"
     body = sent
+    missed: list[str] = []
     for splice in splices:
-        body = dialect.spliced(body, splice) or body
+        spliced = dialect.spliced(body, splice)
+        if spliced is None and _descends(sent, splice.request, dialect.list_key):
+            missed.append(
+                "what the model was told of refused calls: the history has no place for it"
+            )
+        body = spliced or body
     # Where the upstream holds all of it already (Responses), nothing has to be written anew.
-    return None if body == sent else body
+    return Applied(None if body == sent else body, tuple(dict.fromkeys(missed)))
+
+
+def _descends(sent: Mapping[str, JSON], request: Mapping[str, JSON], list_key: str) -> bool:
+    """Say whether a conversation goes on from another one."""
+    longer, shorter = sent.get(list_key), request.get(list_key)
+    if not (isinstance(longer, list) and isinstance(shorter, list)):
+        return False
+    return len(longer) > len(shorter) and longer[: len(shorter)] == shorter
 
 
 def refused_beside(body: bytes, approvals: list[Approval]) -> Round:

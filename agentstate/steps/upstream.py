@@ -97,8 +97,9 @@ class UpstreamCall:
             spliced = await services.splices.applied(call, self._step_id)
             services.crash("sent")
             out = forward.out_call(
-                call.target, call.headers, call.path, call.query, call.raw, call.ask, spliced
+                call.target, call.headers, call.path, call.query, call.raw, call.ask, spliced.body
             )
+            attempt.dropped = spliced.missed
             exchange = await forward.send(transport, out, limits, attempt)
             self._recording.upstream_s = monotonic_s() - attempt.started_s
             services.crash("head")

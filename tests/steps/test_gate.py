@@ -375,6 +375,22 @@ def test_nobody_decides_in_time_and_the_same_row_opens_again() -> None:
     run(scenario)
 
 
+def test_a_caller_that_says_how_long_it_waits_is_held_to_that_alone() -> None:
+    async def scenario(scene: Scene) -> None:
+        model = Model(scene, body(GUARDED))
+        short = begin(scene, request(hold_timeout="0.05"))
+        await pending(scene)
+        patient = begin(scene, request(hold_timeout="60"))
+        assert (await short).status == 408
+        await settle()
+        assert not patient.done()
+        await decide(scene, APPROVED)
+        assert (await patient).body == body(GUARDED)
+        assert len(model.calls) == 1
+
+    run(scenario)
+
+
 # --- edits ----------------------------------------------------------------------------------------
 
 
@@ -467,6 +483,31 @@ def test_siblings_that_were_approved_reach_the_agent_without_the_refused_call() 
         results = {each["tool_call_id"]: each["content"] for each in sent[2:]}
         assert results["call_0"] == "rain"
         assert "refused" in results["call_1"]
+
+    run(scenario)
+
+
+def test_a_history_that_has_no_place_for_a_refusal_says_so_on_its_step() -> None:
+    async def scenario(scene: Scene) -> None:
+        answers = [body(GUARDED), body(text="I will not."), body(text="next"), body(text="lane")]
+        model = Model(scene, *answers)
+        waiting = begin(scene, request())
+        await decide(scene, rejected("continue"))
+        await waiting
+        user, more = {"role": "user", "content": "go"}, {"role": "user", "content": "and?"}
+        rewritten = {"role": "assistant", "content": "something else"}
+        await scene.ask(request(user, rewritten, more))
+        assert model.calls[2]["messages"] == [user, rewritten, more]
+        step = await scene.store.find_step("s", 1)
+        assert step is not None
+        (attempt,) = await scene.store.list_attempts(step.step_id)
+        assert "no place" in attempt.dropped[0]
+        other = await scene.ask(request({"role": "user", "content": "a lane of its own"}))
+        assert other.status == 200
+        lane = await scene.store.find_step("s", 2)
+        assert lane is not None
+        (attempt,) = await scene.store.list_attempts(lane.step_id)
+        assert attempt.dropped == ()
 
     run(scenario)
 

@@ -257,6 +257,7 @@ def attempt_json(attempt: Attempt) -> JSON:
         "error_code": attempt.error_code,
         "error": attempt.error,
         "excerpt": excerpt or None,
+        "dropped": list(attempt.dropped),
     }
 
 
