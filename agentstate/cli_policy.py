@@ -155,10 +155,10 @@ def _scans_text(policy: Policy, dialect_name: str, request: JSON) -> bool:
     if dialect is None or not isinstance(dialect, CallsTools):
         return False
     try:
-        goes_on_from = dialect.read_ask(request).goes_on_from
+        has_hidden_part = dialect.read_ask(request).has_hidden_part
     except BadRequest:
         return True  # nobody knows what it says
-    return goes_on_from is not None or policy.is_named_in(encode(request))
+    return has_hidden_part or policy.is_named_in(encode(request))
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """The door agents use: everything under /v1 (and Google's /v1beta), a session or a provider in the
 URL or not.
 
-Four ways through. A call to a path some dialect speaks that names a session goes into the
+Five ways through. A call to a path some dialect speaks that names a session goes into the
 pipeline. The same call without a session goes upstream as it is and is neither recorded nor
-counted. The list of models is put together (`models.py`). All other methods and paths pass through,
-streamed both ways, nothing buffered; a WebSocket is refused.
+counted. A response that a session fetches by its id, or has made in the background, is held like
+any other (`steps/fetched.py`). The list of models is put together (`models.py`). All other methods
+and paths pass through, streamed both ways, nothing buffered; a WebSocket is refused, and so is what
+leads a session round the gate (`gated.py`).
 
 The invariant: what passes through is what it would be without us. A body that was cut never looks
 whole, and an upstream is left as soon as its client is.
@@ -15,12 +17,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Literal
 from urllib.parse import unquote_to_bytes
 
 from agentstate.dialects import DIALECTS, dialect_for_path
 from agentstate.dialects.base import Ask, Dialect
-from agentstate.doors import models
+from agentstate.doors import gated, models
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import (
@@ -31,13 +32,12 @@ from agentstate.ground.errors import (
     UpstreamError,
     shorten,
 )
-from agentstate.ground.records import RecordedAnswer
 from agentstate.ground.settings import Settings
 from agentstate.steps import forward
 from agentstate.steps.call import Entry
-from agentstate.steps.fetched import fetched_id
+from agentstate.steps.fetched import Fetch, fetched_id
 from agentstate.steps.forward import Transports
-from agentstate.steps.identify import check_session
+from agentstate.steps.identify import Caller, check_session
 from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.reply import error_response, passed_headers
 from agentstate.steps.target import HOP_HEADER, Target, Targets, is_native, upstream_headers
@@ -53,15 +53,10 @@ from agentstate.wire.message import (
 )
 
 MIB = 1024 * 1024
-# Models call tools there in forms that are not held: realtime sessions, OpenAI's Assistants, and
-# batches of calls, whose answers come as files.
-UNGATED_PATHS = (
-    "/v1/realtime",
-    "/v1/assistants",
-    "/v1/threads",
-    "/v1/batches",
-    "/v1/messages/batches",
-)
+# A file somebody uploaded must not run as a page of the dashboard's origin.
+_NO_PAGE = ((b"x-content-type-options", b"nosniff"), (b"content-security-policy", b"sandbox"))
+# What makes an upstream leave out a part of what it has: a part cannot be looked into.
+_PARTS = frozenset((b"range", b"if-range"))
 
 
 class LoopFound(ClientError):
@@ -124,11 +119,13 @@ class ProxyDoor:
     async def answer(self, request: Request, address: Address) -> Response:
         """Answer one call; errors of ours come back in the caller's dialect."""
         is_call = request.method == "POST"
-        dialect = dialect_for_path(_below(address), request.query) if is_call else None
-        owner = dialect.provider if dialect else owner_of(_below(address), request.headers)
+        dialect = dialect_for_path(gated.below(address.path), request.query) if is_call else None
+        owner = (
+            dialect.provider if dialect else owner_of(gated.below(address.path), request.headers)
+        )
         try:
             if self._settings.gate.strict:
-                _check_gated(request, address)
+                _check_strict(request, address)
             _check_head(request)
             if owner == "gemini":
                 hide_key(request)
@@ -146,7 +143,7 @@ class ProxyDoor:
                     "found none. Name a session, or turn server.require_session off.",
                     param="x-agent-session-id",
                 )
-            return await self._forward(request, address, dialect)
+            return await self._forward(request, address, dialect, caller)
         except AgentStateError as error:
             return error_response(dialect or dialect_of(owner), error)
 
@@ -154,13 +151,18 @@ class ProxyDoor:
         """Answer with an error in the dialect of the path; None = it could not be read."""
         if address is None:
             return error_response(DIALECTS[0], error)
-        path = _below(address)
+        path = gated.below(address.path)
         return error_response(
             dialect_for_path(path) or dialect_of(owner_of(path, Headers())), error
         )
 
-    async def _forward(self, request: Request, address: Address, dialect: Dialect) -> Response:
-        """Send a call without a session upstream. Its body is read only to find the target."""
+    async def _forward(
+        self, request: Request, address: Address, dialect: Dialect, caller: Caller | None
+    ) -> Response:
+        """Send a call that is not recorded upstream. Its body is read only to find the target.
+
+        Of a session it is a request in the background, whose answer is looked at all the same.
+        """
         raw = await request.body(self._settings.server.body_max_mb * MIB)
         is_large = len(raw) > canonical.OFF_LOOP_BYTES
         ask = (
@@ -176,10 +178,15 @@ class ProxyDoor:
             is_native=is_native(address.path),
         )
         call = forward.out_call(target, request.headers, address.path, request.query, raw, ask)
+        if caller is not None and await self._pipeline.fetched.is_needed(caller, None):
+            return await self._fetch(Fetch(request, dialect, caller, target, None), call)
         return await self._exchange(request, target, call, self._limits)
 
     async def _answer_other(self, request: Request, address: Address, owner: str) -> Response:
         """Answer what is no call of a dialect."""
+        fault = gated.maybe_way_round(request.method, address.path, request.query)
+        if fault is not None and self._read_caller(request, address) is not None:
+            raise fault
         target = self._targets.choose(
             owner, address.provider, "", request.headers, is_native=owner == "gemini"
         )
@@ -187,42 +194,36 @@ class ProxyDoor:
             names = self._targets.list_models(owner, address.provider)
             return await self._list_models(request, target, names)
         response_id = fetched_id(request.method, address.path)
-        if response_id is not None and owner == "openai":
-            return await self._fetch(request, address, target, response_id)
+        if response_id is not None:
+            responses = dialect_for_path("/responses")
+            assert responses is not None, "Responses is a dialect"
+            caller = self._read_caller(request, address)
+            fetched = self._pipeline.fetched
+            if caller is not None and await fetched.is_needed(caller, response_id):
+                fetch = Fetch(request, responses, caller, target, response_id)
+                return await self._fetch(fetch, await self._out_fetch(request, address, target))
         return await self._pass(request, address, target)
 
-    async def _fetch(
-        self, request: Request, address: Address, target: Target, response_id: str
-    ) -> Response:
-        """Fetch a response by its id; in a session its tool calls are looked at first."""
-        dialect = dialect_for_path("/responses")
-        assert dialect is not None, "Responses is a dialect"
-        entry = Entry(dialect, address.path, request.query, address.session, address.provider)
-        caller = self._pipeline.read_caller(request, entry)
-        if caller is None:
-            return await self._pass(request, address, target)
-        call = OutCall(
-            method="GET",
+    def _read_caller(self, request: Request, address: Address) -> Caller | None:
+        """Read who makes a request that is no call of a dialect; None = no session is named."""
+        entry = Entry(DIALECTS[0], address.path, request.query, address.session, address.provider)
+        return self._pipeline.read_caller(request, entry)
+
+    async def _out_fetch(self, request: Request, address: Address, target: Target) -> OutCall:
+        return OutCall(
+            method=request.method,
             origin=target.origin,
             target=target.path(address.path, request.query),
-            headers=upstream_headers(request.headers, target),
+            headers=upstream_headers(request.headers.without(_PARTS), target),
+            body=await request.body(self._settings.server.body_max_mb * MIB),
         )
-        exchange = await self._send(request, target, call, self._limits)
-        try:
-            content = await exchange.read(self._settings.stream.answer_bytes_max)
-        except UpstreamError as error:
-            raise forward.name_provider(error, target.provider) from error
-        finally:
-            await exchange.close()
-        kind = (exchange.headers.get(b"content-type") or b"").lower()
-        form: Literal["events", "body"] = (
-            "events" if kind.startswith(b"text/event-stream") else "body"
-        )
-        headers = forward.answer_headers(exchange, target)
-        recorded = RecordedAnswer(exchange.status, headers, form, content)
-        return await self._pipeline.fetched.answer(
-            request, dialect, caller, target, response_id, recorded
-        )
+
+    async def _fetch(self, fetch: Fetch, call: OutCall) -> Response:
+        """Ask for a response of a session's; its tool calls are looked at first."""
+        exchange = await self._send(fetch.request, fetch.target, call, self._limits)
+        response = await self._pipeline.fetched.answer(fetch, exchange)
+        response.headers.extend(_NO_PAGE)
+        return response
 
     async def _list_models(
         self, request: Request, target: Target, names: tuple[str, ...]
@@ -279,9 +280,7 @@ class ProxyDoor:
         headers = list(passed_headers(exchange.headers))
         if target.is_mock:
             headers.append((b"x-agentstate-mock", b"true"))
-        # A file somebody uploaded must not run as a page of the dashboard's origin.
-        headers.append((b"x-content-type-options", b"nosniff"))
-        headers.append((b"content-security-policy", b"sandbox"))
+        headers.extend(_NO_PAGE)
         headers.append((b"x-agentstate-cache-hit", b"false"))
         headers.append((b"x-agentstate-provider", target.provider.encode()))
         headers.append((b"x-agentstate-overhead-ms", b"%.3f" % (overhead_s * 1000)))
@@ -387,12 +386,6 @@ def hide_key(request: Request) -> None:
         request.headers = Headers((*request.headers, (b"x-goog-api-key", key)))
 
 
-def _below(address: Address) -> str:
-    """Return the path as dialects know it: below /v1, or whole where it has another version."""
-    path = address.path
-    return path.removeprefix("/v1") if path == "/v1" or path.startswith("/v1/") else path
-
-
 def _check_head(request: Request) -> None:
     """Refuse what may not or cannot go upstream, by its head alone."""
     if request.headers.get(HOP_HEADER) is not None:
@@ -413,15 +406,11 @@ def _wants_websocket(request: Request) -> bool:
     return any(protocol.strip().partition(b"/")[0] == b"websocket" for protocol in upgrades)
 
 
-def _check_gated(request: Request, address: Address) -> None:
-    """Refuse paths on which a model's tool calls pass by the gate, where the setting says so."""
-    if _wants_websocket(request) or any(
-        address.path == path or address.path.startswith(path + "/") for path in UNGATED_PATHS
-    ):
-        raise UngatedPath(
-            f"gate.strict is on, and tool calls on {shorten(address.path)} cannot be held for "
-            "approval. Use chat completions, Responses or Messages, or turn gate.strict off."
-        )
+def _check_strict(request: Request, address: Address) -> None:
+    """Refuse what may return a model's tool calls past the gate."""
+    if _wants_websocket(request):
+        raise UngatedPath("gate.strict is on, and tool calls over a WebSocket cannot be held.")
+    gated.check_strict(request.method, address.path, request.query)
 
 
 def _maybe_ask(dialect: Dialect, raw: bytes) -> Ask | None:

@@ -41,6 +41,7 @@ class Call:
     names_guarded: (
         bool  # the body names a guarded tool, so the answer's text may spell a call of it
     )
+    is_fetch: bool = False  # it names an answer by its id, so nothing can be asked in its place
 
     def slim(self) -> Call:
         """Return the call without what is large in it and on record: it may wait for hours."""

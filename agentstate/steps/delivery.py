@@ -35,7 +35,8 @@ READ_TIMEOUT = b"x-stainless-read-timeout"  # the SDKs of OpenAI and Anthropic f
 TAKES_INTERIM = re.compile(
     r"(Async)?(OpenAI|Anthropic)/Python |python-httpx/|Python/[\d.]+ aiohttp/|curl/"
 )
-_RELAYED = (b"via", b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto")
+# Headers that begin so are set by what stands between a client and us.
+_RELAYED = (b"via", b"forwarded", b"x-forwarded-", b"x-real-ip")
 
 OnDelivered = Callable[[LetOut | None], None]
 
@@ -61,7 +62,7 @@ def takes_interim(request: Request, settings: GateSettings) -> bool:
     return (
         TAKES_INTERIM.match(agent) is not None
         and is_loopback(request.peer)
-        and not any(request.headers.get(name) is not None for name in _RELAYED)
+        and not any(name.lower().startswith(_RELAYED) for name, _ in request.headers)
     )
 
 

@@ -20,7 +20,7 @@ from agentstate.dialects.base import CallsTools, Dialect, Round
 from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.clock import monotonic_s, now_ms
-from agentstate.ground.errors import AgentStateError, BadRequest, UpstreamRefused
+from agentstate.ground.errors import AgentStateError, BadRequest, Conflict, UpstreamRefused
 from agentstate.ground.prices import Prices
 from agentstate.ground.records import RecordedAnswer
 from agentstate.ground.settings import Settings
@@ -203,6 +203,14 @@ class Rounds:
         """Raise the refusal where the model cannot be asked again."""
         first = next(each for each in approvals if each.decision and not each.decision.is_approved)
         assert first.decision is not None
+        if call.is_fetch:
+            if not call.ask.body:
+                why = " It was fetched by its id, so no model goes on."
+                raise stopped(first, first.decision, why)
+            raise Conflict(
+                "A person refused what this response calls, and the model is to be told. Ask again "
+                "with the original POST, which goes on from there; then this is what it answered."
+            )
         if any(each.decision and each.decision.is_approved for each in approvals):
             why = (
                 " Another call of the same text was approved, and it goes out whole or not at all."

@@ -65,6 +65,16 @@ def test_both_forms_count_as_one_path_and_models_as_several() -> None:
     assert other.counted_path != plain.counted_path
 
 
+@pytest.mark.parametrize("key", ["cachedContent", "cached_content"])
+def test_a_cache_is_a_hidden_part(key: str) -> None:
+    ask = asked("/v1beta/models/m:generateContent", **{key: "cachedContents/abc"})
+    plain = asked("/v1beta/models/m:generateContent")
+    assert ask is not None
+    assert plain is not None
+    assert ask.has_hidden_part
+    assert not plain.has_hidden_part
+
+
 @pytest.mark.parametrize("key", ["generationConfig", "generation_config"])
 @pytest.mark.parametrize("count", ["candidateCount", "candidate_count"])
 def test_more_candidates_may_be_asked_for(key: str, count: str) -> None:

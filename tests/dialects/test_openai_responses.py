@@ -105,6 +105,22 @@ def test_only_a_background_request_passes_through() -> None:
         assert not RESPONSES.read_ask({**body, "background": value}).passes_through
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("previous_response_id", "resp_1"),
+        ("conversation", {"id": "conv_1"}),
+        ("prompt", {"id": "pmpt_1", "version": "2"}),
+    ],
+)
+def test_what_is_kept_upstream_is_a_hidden_part(key: str, value: Any) -> None:
+    body = {"model": "m", "input": "hi"}
+
+    assert RESPONSES.read_ask({**body, key: value}).has_hidden_part
+    assert not RESPONSES.read_ask({**body, key: None}).has_hidden_part
+    assert not RESPONSES.read_ask(body).has_hidden_part
+
+
 # --- tool results ---------------------------------------------------------------------------------
 
 
