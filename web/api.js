@@ -5,6 +5,7 @@ import { readMembers } from "./json.js";
 const POLL_MS = 2000;
 const HIDDEN_POLL_MS = 10_000; // of what is polled for the title of a page in the background
 const TIMEOUT_MS = 10_000;
+const SAMPLE_TIMEOUT_MS = 45_000; // the proxy gives a service 40 s
 
 /** What the API said no with: its code, message and hint, and the rest of its body. */
 export class ApiError extends Error {
@@ -59,14 +60,31 @@ export async function readApproval(id, signal) {
  * Decide; returns the approval. `decision` is what the API takes: {action, arguments?, reason?,
  * then?, by?}. An `ApiError` 409 has the decision that stands in `body.approval`.
  */
-export async function decideApproval(id, decision) {
-  const response = await ask(`/api/approvals/${encodeURIComponent(id)}/action`, {
-    method: "POST",
-    signal: AbortSignal.timeout(TIMEOUT_MS),
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(decision),
-  });
-  return response.json();
+export function decideApproval(id, decision) {
+  return postJson(`/api/approvals/${encodeURIComponent(id)}/action`, decision);
+}
+
+/** List the configured webhooks and how many deliveries of each are due, sent and dead. */
+export function listWebhooks(signal) {
+  return getJson("/api/webhooks", signal);
+}
+
+/** List at most `limit` deliveries, the newest first: {deliveries, isAll}. */
+export async function listDeliveries({ state, limit }, signal) {
+  const query = new URLSearchParams({ limit });
+  if (state) query.set("state", state);
+  const response = await ask(`/api/webhooks/deliveries?${query}`, { signal });
+  return { deliveries: await response.json(), isAll: !response.headers.has("x-next-cursor") };
+}
+
+/** Make a delivery due at once; returns it. */
+export function redeliver(id) {
+  return postJson(`/api/webhooks/deliveries/${encodeURIComponent(id)}/redeliver`, {});
+}
+
+/** Send a sample to a webhook now; returns what its service said: {is_taken, status, why, ...}. */
+export function sendSample(name) {
+  return postJson(`/api/webhooks/${encodeURIComponent(name)}/test`, {}, SAMPLE_TIMEOUT_MS);
 }
 
 /**
@@ -116,6 +134,16 @@ export function poll(load, show, fail, { evenHidden = false } = {}) {
 
 async function getJson(path, signal) {
   const response = await ask(path, { signal });
+  return response.json();
+}
+
+async function postJson(path, body, timeoutMs = TIMEOUT_MS) {
+  const response = await ask(path, {
+    method: "POST",
+    signal: AbortSignal.timeout(timeoutMs),
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
   return response.json();
 }
 

@@ -7,6 +7,7 @@ import { countWaiting, watchPending } from "./pending.js";
 import { approvalsView } from "./views/approvals.js";
 import { sessionView } from "./views/session.js";
 import { sessionsView } from "./views/sessions.js";
+import { webhooksView } from "./views/webhooks.js";
 
 // A view is mount(root, context, ...parts of its address, query) and returns {unmount, moveTo}:
 // moveTo takes the parts and query of another address of the same view; one without it is mounted
@@ -20,6 +21,7 @@ const VIEWS = [
     nav: "Approvals",
     mount: approvalsView,
   },
+  { pattern: /^#\/webhooks$/, href: "#/webhooks", nav: "Webhooks", mount: webhooksView },
 ];
 const HOME = "#/sessions";
 

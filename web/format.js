@@ -16,6 +16,9 @@ const STATUS_LABELS = {
   APPROVED: "Approved",
   REJECTED: "Rejected",
   EXPIRED: "Expired",
+  due: "Due",
+  sent: "Sent",
+  dead: "Dead",
 };
 
 export const MISSING = "–";
@@ -87,6 +90,6 @@ export function statusLabel(status) {
 }
 
 /** 3 steps, 1 step */
-export function plural(value, noun) {
-  return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
+export function plural(value, noun, nouns = `${noun}s`) {
+  return `${count(value)} ${value === 1 ? noun : nouns}`;
 }

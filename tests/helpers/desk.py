@@ -22,16 +22,27 @@ from agentstate.doors.front import FrontDoor
 from agentstate.doors.proxy import ProxyDoor
 from agentstate.ground.approvals import Approval, Decision, Question
 from agentstate.ground.clock import now_ms
-from agentstate.ground.records import Checkpoint, Claim, Identity, RecordedAnswer, RequestRecord
-from agentstate.ground.settings import ServerSettings, Settings
+from agentstate.ground.events import Delivery, DeliveryState, EventKind
+from agentstate.ground.records import (
+    Checkpoint,
+    Claim,
+    Identity,
+    Query,
+    RecordedAnswer,
+    RequestRecord,
+)
+from agentstate.ground.settings import ForwardSettings, ServerSettings, Settings, WebhookSettings
 from agentstate.ground.tasks import TaskSet
+from agentstate.house.hooks import build_hooks
 from agentstate.house.mock import MockProvider
 from agentstate.house.outbox import Outbox
+from agentstate.house.samples import sample_of
 from agentstate.steps.forward import Transports
 from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.recording import build_services
 from agentstate.steps.target import Targets
 from agentstate.store.memory import MemoryStore
+from agentstate.wire.client import HTTPClient
 from agentstate.wire.endpoint import Router
 from agentstate.wire.server import Server
 
@@ -74,10 +85,11 @@ class Desk:
         targets = Targets(settings.providers)
         pipeline = Pipeline(services, targets)
         self._gate = services.gate
-        outbox = Outbox(self.store, (), transports.client)
+        self._client = HTTPClient(ForwardSettings())
+        self._outbox = Outbox(self.store, (), self._client)  # does not run: what is due stays due
         door = FrontDoor(
             ProxyDoor(pipeline, transports, targets, settings),
-            Router(endpoint_table(self.store, pipeline, "test", services.gate, outbox)),
+            Router(endpoint_table(self.store, pipeline, "test", services.gate, self._outbox)),
             Assets(),
             (),
         )
@@ -87,6 +99,7 @@ class Desk:
     async def _stop(self) -> None:
         await self._server.stop(0.1)
         await self._tasks.close(1.0)
+        await self._client.close()
         await self.store.close()
 
     @property
@@ -133,6 +146,41 @@ class Desk:
         found = self.read(approval_id).decision
         assert found is not None, f"{approval_id} is not decided"
         return found
+
+    def subscribe(self, *rows: WebhookSettings) -> None:
+        """Configure these webhooks. Of what happens from now on, deliveries to them are due."""
+        self._run(self._subscribe(rows))
+
+    def happen(self, kind: EventKind = "session.failed", *, session: str = "billing") -> None:
+        """Put an event on record."""
+        self._run(self.store.record_event(replace(sample_of(kind, now_ms()), session=session)))
+
+    def settle(
+        self, state: DeliveryState, *, status: int | None = None, error: str | None = None
+    ) -> None:
+        """Let the try of what has been due the longest end like this; due = again in an hour."""
+        self._run(self._settle(state, status, error))
+
+    def deliveries(self) -> list[Delivery]:
+        """Return what was sent or is to be, the oldest first."""
+        page = self._run(self.store.list_deliveries(Query(limit=1000)))
+        return list(reversed(page.rows))
+
+    async def _subscribe(self, rows: tuple[WebhookSettings, ...]) -> None:
+        self._outbox.hooks = {hook.name: hook for hook in build_hooks(rows)}
+        self.store.subscribe(tuple(hook.subscription for hook in self._outbox.hooks.values()))
+
+    async def _settle(self, state: DeliveryState, status: int | None, error: str | None) -> None:
+        at_ms = now_ms()
+        (claimed,) = await self.store.claim_deliveries(at_ms=at_ms, lease_ms=1, limit=1)
+        await self.store.settle_delivery(
+            claimed.delivery_id,
+            state=state,
+            at_ms=at_ms,
+            next_ms=at_ms + HOUR_MS,
+            status=status,
+            error=error,
+        )
 
     async def _hold(
         self,

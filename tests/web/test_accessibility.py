@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 from agentstate.ground.approvals import Decision
 from agentstate.ground.clock import now_ms
+from agentstate.ground.events import DeliveryState
+from agentstate.ground.settings import WebhookSettings
 from tests.helpers.browser import open_page
 from tests.helpers.desk import Desk
 from tests.helpers.node import module_path, need_node
@@ -125,9 +127,25 @@ def show_session(desk: Desk, page: Page) -> None:
     page.locator(".holds a").wait_for()
 
 
+def show_no_webhook(desk: Desk, page: Page) -> None:
+    page.goto("#/webhooks")
+    page.get_by_role("heading", name="No webhook").wait_for()
+
+
+def show_webhooks(desk: Desk, page: Page) -> None:
+    desk.subscribe(WebhookSettings(name="ops", url="http://127.0.0.1:9/", format="json"))
+    for state in get_args(DeliveryState):
+        desk.happen()
+        desk.settle(state, status=500, error="it is down")
+    page.goto("#/webhooks")
+    page.locator(".deliveries tbody tr").nth(2).wait_for()
+    page.get_by_role("button", name="Send a sample").click()
+    page.locator(".hook-said[data-is=refused]").wait_for()
+
+
 PAGES = (
     show_list, show_one, show_edited, show_as_text, show_request, show_approved, show_rejected,
-    show_nothing, show_keys, show_sessions, show_session,
+    show_nothing, show_keys, show_sessions, show_session, show_no_webhook, show_webhooks,
 )  # fmt: skip
 
 
