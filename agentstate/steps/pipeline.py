@@ -252,7 +252,11 @@ class Pipeline:
             # Rare: a stream that was answered whole. What it asked for is in the body alone.
             wants_usage = self._read_ask(request, entry, raw).wants_usage
 
+        held_s = monotonic_s()
+
         def render(answer: RecordedAnswer) -> Response:
+            # What a person takes to decide is no time of ours.
+            until_s = monotonic_s() if hold is None else held_s
             is_open = hold is not None and not is_settled(hold.approvals)
             own = marks(
                 session=caller.session,
@@ -262,7 +266,7 @@ class Pipeline:
                 model=found.model,
                 attempts=0,
                 cost_microusd=0,
-                overhead_s=monotonic_s() - request.started_s,
+                overhead_s=until_s - request.started_s,
                 approval_id=hold.approval_id if hold else None,
             )
             response = answer_response(
@@ -378,10 +382,12 @@ class Pipeline:
         if not leads and not request.is_gone():
             self._count_joined(airborne, call)
         if landing.hold is not None:
-            slim = call.slim()
+            slim, held_s = call.slim(), monotonic_s()
 
             def render(answer: RecordedAnswer) -> Response:
-                return landed_response(replace(landing, answer=answer), slim, miss, leads=leads)
+                waited_s = landing.upstream_s + monotonic_s() - held_s
+                let_out = replace(landing, answer=answer, upstream_s=waited_s)
+                return landed_response(let_out, slim, miss, leads=leads)
 
             return Held(slim, landing.hold, landing.answer, landing.step_id, render)
         if landing.step_id is not None:

@@ -190,6 +190,20 @@ def test_a_guarded_call_is_held_until_a_person_approves_and_then_goes_out_as_it_
     run(scenario)
 
 
+def test_what_a_person_takes_to_decide_is_no_overhead() -> None:
+    async def scenario(scene: Scene) -> None:
+        Model(scene, body(GUARDED))
+        waiting = begin(scene, request())
+        await pending(scene)
+        await asyncio.sleep(0.3)  # the person thinks; this is what must not be counted
+        await decide(scene, APPROVED)
+        overhead = header(await waiting, "x-agentstate-overhead-ms")
+        assert overhead is not None
+        assert float(overhead) < 300
+
+    run(scenario)
+
+
 def test_other_calls_and_other_answers_go_out_at_once() -> None:
     async def scenario(scene: Scene) -> None:
         Model(scene, body(SAFE), body(text="delete_rows is dangerous"))
