@@ -33,7 +33,7 @@ READ_TIMEOUT = b"x-stainless-read-timeout"  # the SDKs of OpenAI and Anthropic f
 # Clients that were tried and take interim responses without taking one for the answer. Known to
 # break: requests and urllib for Python, Go's client. Node's fetch takes them; its timer goes on.
 TAKES_INTERIM = re.compile(
-    r"(Async)?(OpenAI|Anthropic)/Python |python-httpx/|Python/[\d.]+ aiohttp/|curl/"
+    r"(Async)?(OpenAI|Anthropic)/Python |python-httpx2?/|Python/[\d.]+ aiohttp/|curl/"
 )
 # Headers that begin so are set by what stands between a client and us.
 _RELAYED = (b"via", b"forwarded", b"x-forwarded-", b"x-real-ip")

@@ -77,7 +77,7 @@ def outcome_of(answer: Answer, body: bytes, approvals: Sequence[Approval]) -> Ou
     """
     changes: dict[Place, str | None] = {}
     told: dict[int, str] = {}
-    observation = ""
+    observations: dict[str, None] = {}  # each once, in their order
     has_text = False  # a spelled call that was approved
     for approval in approvals:
         question, decision = approval.question, approval.decision
@@ -86,7 +86,7 @@ def outcome_of(answer: Answer, body: bytes, approvals: Sequence[Approval]) -> Ou
             if decision.is_approved:
                 has_text = True
             else:
-                observation = tell(question.tool, decision)
+                observations[tell(question.tool, decision)] = None
             continue
         place = (question.choice, question.position)
         if not decision.is_approved:
@@ -94,8 +94,8 @@ def outcome_of(answer: Answer, body: bytes, approvals: Sequence[Approval]) -> Ou
             told[question.position] = tell(question.tool, decision)
         elif decision.arguments is not None:
             changes[place] = decision.arguments
-    if observation:
-        return GoOn(Round(body, {}, observation))
+    if observations:
+        return GoOn(Round(body, {}, " ".join(observations)))
     own = {(choice, call.position) for choice, call in answer.tool_calls if not call.runs_upstream}
     refused = {place for place, arguments in changes.items() if arguments is None}
     if refused and refused == own and not has_text and len(answer.choices) == 1:
@@ -106,7 +106,9 @@ def outcome_of(answer: Answer, body: bytes, approvals: Sequence[Approval]) -> Ou
 def tell(tool: str, decision: Decision) -> str:
     """Return what a model is told of a refused call."""
     who = "A rule" if decision.by == RULE else "A person"
-    reason = f" Reason: {decision.reason}" if decision.reason else ""
+    reason = (decision.reason or "").strip()
+    if reason:
+        reason = f" Reason: {reason}" if reason[-1] in ".!?" else f" Reason: {reason}."
     return (
         f"{who} refused this call of {tool}; it was not carried out.{reason} Do not ask for the "
         "same call again: go on without it, or say what you need."

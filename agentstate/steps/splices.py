@@ -157,5 +157,11 @@ def refused_beside(body: bytes, approvals: list[Approval]) -> Round:
 
 
 def _depth(request: Mapping[str, JSON], list_key: str) -> int:
-    items = request.get(list_key or "prompt")
-    return len(items) if isinstance(items, list | str) else 0
+    """Return how much of the conversation stands before an answer."""
+    if list_key:
+        items = request.get(list_key)
+        return len(items) if isinstance(items, list) else 1  # a text is one item, however long
+    prompt = request.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    return len(prompt) if isinstance(prompt, str) else 0

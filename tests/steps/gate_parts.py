@@ -28,9 +28,9 @@ def whole(text: str) -> list[str]:
     return [text]
 
 
-def by_letter(text: str) -> list[str]:
-    """Cut a text into its characters."""
-    return list(text) or [""]
+def in_pieces(chars: int) -> Cut:
+    """Return what cuts a text into pieces of so many characters."""
+    return lambda text: [text[at : at + chars] for at in range(0, len(text), chars)] or [""]
 
 
 @dataclass(frozen=True, slots=True)

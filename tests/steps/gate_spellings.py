@@ -19,14 +19,13 @@ from tests.steps.gate_parts import (
     SECRETS,
     TOOL,
     Case,
-    Cut,
     Part,
     Say,
     Script,
     Spell,
     Use,
     Writer,
-    whole,
+    in_pieces,
 )
 from tests.steps.gate_texts import BEFORE, TEXT_FORMS, TEXT_NAMES
 
@@ -120,12 +119,12 @@ def _list_texts() -> Iterator[Spelling]:
 SPELLINGS = (*_list_native(), *_list_texts())
 
 
-def simple(spelling: Spelling, *, cut: Cut = whole, name: str = TOOL) -> Case:
+def simple(spelling: Spelling, script: Script) -> Case:
     """Write an answer that says little: a text, a call nobody guards, the guarded one."""
     parts: list[Part] = [Say("I look it up. ")]
     if spelling.has_others and not spelling.is_text:
         parts.append(Use(SAFE[0]))
-    case = spelling.write([[*parts, spelling.guarded(name, SECRETS[0])]], Script(cut=cut))
+    case = spelling.write([[*parts, spelling.guarded(TOOL, SECRETS[0])]], script)
     return replace(case, label=str(spelling))
 
 
@@ -149,9 +148,8 @@ def cases(draw: st.DrawFn, spellings: Sequence[Spelling] = SPELLINGS) -> Case:
             if spelling.is_text:
                 parts.append(Say("\n"))
         choices.append(parts)
-    rate = draw(st.integers(1, 40))
     script = Script(
-        cut=lambda text: [text[at : at + rate] for at in range(0, len(text), rate)] or [""],
+        cut=in_pieces(draw(st.integers(1, 40))),
         split=draw(st.floats(0, 1)),
         joins_end=draw(st.booleans()),
         has_usage=draw(st.booleans()),

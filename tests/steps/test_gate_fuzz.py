@@ -7,10 +7,11 @@ Clients of both kinds are attached from the start, join on the way, come late, o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -23,12 +24,27 @@ from agentstate.ground.canonical import canonical, parse
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.records import Query
-from agentstate.ground.settings import GateSettings, ProviderSettings, RuleSettings
+from agentstate.ground.settings import GateSettings, ProviderSettings, RuleSettings, StreamSettings
 from agentstate.steps.call import Entry
 from agentstate.wire.message import Abort
 from agentstate.wire.sse import SSEDecoder
-from tests.steps.gate_parts import EDITED, NEXT, SAFE, SECRETS, TOOL, Case, by_letter
-from tests.steps.gate_responses import BUILT_IN
+from tests.dialects import samples_anthropic as messages
+from tests.dialects import samples_gemini as gemini
+from tests.helpers.reading import read_events
+from tests.steps.gate_chat import DONE, TOGETHER
+from tests.steps.gate_parts import (
+    EDITED,
+    NEXT,
+    SAFE,
+    SECRETS,
+    TOOL,
+    Case,
+    Say,
+    Script,
+    data,
+    in_pieces,
+)
+from tests.steps.gate_responses import BUILT_IN, KINDS
 from tests.steps.gate_spellings import SPELLINGS, Spelling, cases, simple
 from tests.steps.scene import FakeExchange, FakeRequest, Scene
 
@@ -50,7 +66,9 @@ POLICIES = (
 )
 
 Outcome = Literal["approve", "edit", "stop", "continue", "mixed"]
-Arrival = Literal["start", "middle", "held", "restart"]
+# When another client comes: while the stream does, once it is held, after a restart of the proxy
+# without the first one, or when it was decided with nobody there.
+Arrival = Literal["middle", "held", "restart", "decided"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +78,11 @@ class Plan:
     outcome: Outcome = "approve"
     upstream_streams: bool = True
     first_streams: bool = True
-    second: Arrival | None = None  # when another client comes; None = none does
+    second: Arrival | None = None  # None = there is one client
     second_streams: bool = True
     policy: GateSettings = POLICIES[0]
-    cuts: tuple[int, ...] | None = None  # where the upstream's bytes are cut; None = everywhere
+    holds_calls: bool = False  # no call goes out early, guarded or not
+    cuts: tuple[int, ...] | None = ()  # where the upstream's bytes are cut; None = everywhere
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +119,8 @@ class Stage:
     def __init__(self, case: Case, plan: Plan) -> None:
         self.case = case
         self.plan = plan
-        self.scene = Scene(gate=plan.policy)
+        stream = StreamSettings(tool_calls="hold" if plan.holds_calls else "live")
+        self.scene = Scene(gate=plan.policy, stream=stream)
         self.scene.settings = replace(self.scene.settings, providers=PROVIDERS)
         self.scene.start()
         kind = b"text/event-stream" if plan.upstream_streams else b"application/json"
@@ -163,22 +183,21 @@ class Stage:
             await settle()
             self.attach(streams=plan.second_streams)
         self.exchange.give(*pieces[middle:], None)
-        approvals = await self._approvals()
+        approvals = await self.approvals()
         await settle()
+        self._check_kept()
+        if plan.second in ("restart", "decided"):
+            await self._leave(first)
         if plan.second == "restart":
-            assert first.task is not None
-            first.request.leave()
-            first.task.cancel()
-            await asyncio.wait({first.task})
-            self._check_kept()
             self.scene.start()
-            self.clients.remove(first)
         if plan.second in ("held", "restart"):
             self.attach(streams=plan.second_streams)
             await settle()
-        assert await self._approvals() == approvals
+        assert await self.approvals() == approvals, "nothing is asked twice"
         self._check_kept()
         decided = await self._decide(approvals)
+        if plan.second == "decided":
+            self.attach(streams=plan.second_streams)
         async with asyncio.timeout(LIMIT_S):
             await asyncio.gather(*(client.task for client in self.clients if client.task))
         for client in self.clients:
@@ -186,13 +205,21 @@ class Stage:
         assert len(self.scene.transport.calls) == (2 if self._asks_again(decided) else 1)
         await self.scene.tasks.close(1.0)
 
+    async def _leave(self, client: Client) -> None:
+        """Let a client close its connection, and be sure that nothing more comes to it."""
+        assert client.task is not None
+        client.request.leave()
+        client.task.cancel()
+        await asyncio.wait({client.task})
+        self.clients.remove(client)
+
     def _cut(self, raw: bytes) -> list[bytes]:
         if self.plan.cuts is None:
             return [raw[at : at + 1] for at in range(len(raw))]
         places = sorted({0, len(raw), *(at % len(raw) for at in self.plan.cuts)})
         return [raw[begin:end] for begin, end in pairwise(places)]
 
-    async def _approvals(self) -> list[Approval]:
+    async def approvals(self) -> list[Approval]:
         """Wait until all guarded calls are asked about; return the questions in their order."""
         async with asyncio.timeout(LIMIT_S):
             while True:
@@ -201,7 +228,7 @@ class Stage:
                     break
                 for client in self.clients:
                     assert client.task is not None
-                    assert not client.task.done(), "it was answered before all was asked"
+                    assert not client.task.done(), "it was answered before all was asked about"
                 await asyncio.sleep(0)
         return sorted(page.rows, key=lambda row: (row.question.choice, row.question.position))
 
@@ -218,7 +245,7 @@ class Stage:
             assert open_bytes.startswith(content), "only what comes before the call went out"
             if content:
                 names = [call.name for _, call in client.read().tool_calls]
-                assert set(names) <= set(SAFE)
+                assert set(names) <= set(() if self.plan.holds_calls else SAFE)
 
     # --- the decision ---------------------------------------------------------------------------
 
@@ -334,14 +361,19 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def play(case: Case, plan: Plan) -> None:
-    """Play one answer."""
+def run(playing: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, or fail in good time."""
 
     async def main() -> None:
         async with asyncio.timeout(LIMIT_S):
-            await Stage(case, plan).play()
+            await playing
 
     asyncio.run(main())
+
+
+def play(case: Case, plan: Plan) -> None:
+    """Play one answer."""
+    run(Stage(case, plan).play())
 
 
 plans = st.builds(
@@ -349,16 +381,38 @@ plans = st.builds(
     outcome=st.sampled_from(("approve", "edit", "stop", "continue", "mixed")),
     upstream_streams=st.sampled_from((True, True, True, False)),
     first_streams=st.sampled_from((True, True, False)),
-    second=st.sampled_from((None, "middle", "held", "restart")),
+    second=st.sampled_from((None, "middle", "held", "restart", "decided")),
     second_streams=st.booleans(),
     policy=st.sampled_from(POLICIES),
+    holds_calls=st.sampled_from((False, False, True)),
     cuts=st.lists(st.integers(0, 20_000), max_size=8).map(tuple),
 )
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=str)
 def test_no_spelling_gets_past_byte_by_byte(spelling: Spelling) -> None:
-    play(simple(spelling, cut=by_letter), Plan("approve"))
+    play(simple(spelling, Script(cut=in_pieces(4))), Plan(cuts=None))
+
+
+# A guarded call whole in the frame that ends the answer, after a text that went out.
+LAST = [
+    spelling
+    for spelling in SPELLINGS
+    if spelling.form in ("in one piece", "object for arguments", "the end alone", TOGETHER)
+    or (spelling.dialect, spelling.form) == ("gemini", "by the book")
+    or spelling.form.endswith(", the end alone")
+]
+
+
+@pytest.mark.parametrize("first_streams", [True, False])
+@pytest.mark.parametrize("outcome", ["approve", "edit", "stop", "continue"])
+@pytest.mark.parametrize("spelling", LAST, ids=str)
+def test_a_call_in_the_frame_that_ends_the_answer_is_held_as_well(
+    spelling: Spelling, outcome: Outcome, first_streams: bool
+) -> None:
+    said = [Say("I look it up. "), spelling.guarded(TOOL, SECRETS[0])]
+    case = spelling.write([said], Script(joins_end=True))
+    play(case, Plan(outcome, first_streams=first_streams))
 
 
 @given(case=cases(), plan=plans)
@@ -369,6 +423,190 @@ def test_no_guarded_call_reaches_a_client_before_a_decision(case: Case, plan: Pl
 
 @pytest.mark.long
 @given(case=cases(), plan=plans)
-@settings(steady, max_examples=20_000)
+@settings(steady, max_examples=5_000)
 def test_no_guarded_call_reaches_a_client_in_many_more_ways(case: Case, plan: Plan) -> None:
     play(case, plan)
+
+
+# --- as the vendors' own packages add a stream up -------------------------------------------------
+
+
+def _chat_calls(content: bytes) -> list[tuple[str, str]]:
+    streaming = pytest.importorskip("openai.lib.streaming.chat")
+    types = pytest.importorskip("openai.types.chat")
+    state = streaming.ChatCompletionStreamState()
+    for event in read_events(content):
+        if event.data != "[DONE]":
+            state.handle_chunk(types.ChatCompletionChunk.model_validate_json(event.data))
+    found: list[tuple[str, str]] = []
+    for choice in state.current_completion_snapshot.choices:
+        message = choice.message
+        found += [(c.function.name, c.function.arguments) for c in message.tool_calls or ()]
+        if message.function_call is not None:
+            found.append((message.function_call.name, message.function_call.arguments))
+    return found
+
+
+def _messages_calls(content: bytes) -> list[tuple[str, str]]:
+    streaming = pytest.importorskip("anthropic.lib.streaming._messages")
+    snapshot = None
+    buffers: dict[int, bytes] = {}
+    for event in read_events(content):
+        if event.name != "ping":
+            snapshot = streaming.accumulate_event(
+                event=json.loads(event.data), current_snapshot=snapshot, json_bufs=buffers
+            )
+    blocks = snapshot.content if snapshot is not None else ()
+    return [(b.name, json.dumps(b.input)) for b in blocks if b.type == "tool_use"]
+
+
+def _responses_calls(content: bytes) -> list[tuple[str, str]]:
+    models = pytest.importorskip("openai._models")
+    types = pytest.importorskip("openai.types.responses")
+    streaming = pytest.importorskip("openai.lib.streaming.responses._responses")
+    state = streaming.ResponseStreamState(input_tools=[], text_format=streaming.omit)
+    for each in read_events(content):
+        value = json.loads(each.data)
+        state.handle_event(models.construct_type(type_=types.ResponseStreamEvent, value=value))
+    # What `stream()` hands out while it goes on, and at its end.
+    snapshot = state._completed_response or state._ResponseStreamState__current_snapshot
+    return [
+        (getattr(item, "name", item.type), item.model_dump_json())
+        for item in snapshot.output
+        if item.type.endswith("_call") or item.type == "mcp_approval_request"
+    ]
+
+
+SDK_CALLS = {"chat": _chat_calls, "messages": _messages_calls, "responses": _responses_calls}
+SDK_FORMS = (
+    "by the book", "in one piece", "name in two", "one id for all", "function_call", "no type",
+    "whole input", *(f"{kind}, by the book" for kind in KINDS), "function_call, no deltas",
+)  # fmt: skip
+
+
+class SDKStage(Stage):
+    """A stage whose clients are read by the vendors' own packages as well."""
+
+    read_calls: Callable[[bytes], list[tuple[str, str]]]
+
+    def _check_kept(self) -> None:
+        super()._check_kept()
+        for client in self.clients:
+            names = [name for name, _ in type(self).read_calls(client.content)]
+            assert names == [SAFE[0]], "the call that nobody guards, and no other"
+
+    def _check_end(self, client: Client, decided: Outcome) -> None:
+        super()._check_end(client, decided)
+        (_, safe), (_, guarded) = type(self).read_calls(client.content)
+        assert "Oslo" in safe
+        assert SECRETS[0] in guarded
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize(
+    "spelling",
+    [each for each in SPELLINGS if each.dialect in SDK_CALLS and each.form in SDK_FORMS],
+    ids=str,
+)
+def test_the_vendors_own_packages_find_no_guarded_call_before_a_decision(
+    spelling: Spelling,
+) -> None:
+    class Own(SDKStage):
+        read_calls = staticmethod(SDK_CALLS[spelling.dialect])
+
+    case = simple(spelling, Script(cut=in_pieces(6)))
+    run(Own(case, Plan()).play())
+
+
+# --- calls where a stream should have none --------------------------------------------------------
+
+ARGUMENTS = {"table": SECRETS[0]}
+GIVEN = json.dumps(ARGUMENTS)
+CHAT_CALL = {"id": "c", "type": "function", "function": {"name": TOOL, "arguments": GIVEN}}
+
+
+def chunk(index: int = 0, reason: str | None = None, delta: Any = (), **fields: Any) -> bytes:
+    """Make one chunk of a chat stream."""
+    choice = {"index": index, "delta": dict(delta), "finish_reason": reason, **fields}
+    return data({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]})
+
+
+HI = {"role": "assistant", "content": "Well. "}
+CALLING = {"tool_calls": [{"index": 0, **CHAT_CALL}]}
+# By name: dialect, events up to the end of the answer, and what comes after it all the same.
+LATE: dict[str, tuple[str, list[bytes], list[bytes]]] = {
+    "the same choice": (
+        "chat", [chunk(delta=HI), chunk(reason="stop")], [chunk(0, "tool_calls", CALLING), DONE],
+    ),
+    "a choice nobody asked for": (
+        "chat", [chunk(delta=HI), chunk(reason="stop")], [chunk(1, "tool_calls", CALLING), DONE],
+    ),
+    "another block": (
+        "messages",
+        [messages.start(), *messages.text_block(0, "hi"), messages.end()],
+        [*messages.call_block(1, GIVEN, name=TOOL), messages.STOP],
+    ),
+    "another part": (
+        "gemini",
+        [gemini.event(gemini.candidate({"text": "hi"}, reason="STOP"))],
+        [gemini.event(gemini.candidate({"functionCall": {"name": TOOL, "args": ARGUMENTS}}))],
+    ),
+}  # fmt: skip
+
+
+def odd_stage(dialect: str) -> Stage:
+    """Set up a stage on which a test sends what it likes."""
+    spelling = next(each for each in SPELLINGS if each.dialect == dialect)
+    return Stage(simple(spelling, Script()), Plan())
+
+
+@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("is_one_read", [False, True])
+def test_a_call_after_the_end_of_the_answer_is_held_too(name: str, is_one_read: bool) -> None:
+    dialect, events, late = LATE[name]
+
+    async def main() -> None:
+        stage = odd_stage(dialect)
+        await stage.scene.store.open()
+        client = stage.attach(streams=True)
+        if is_one_read:
+            stage.exchange.give(b"".join((*events, *late)), None)
+        else:
+            stage.exchange.give(*events)
+            await settle()
+            stage.exchange.give(*late, None)
+        (approval,) = await stage.approvals()
+        await settle()
+        assert SECRETS[0].encode() not in client.content
+        await stage.scene.gate.decide(approval.approval_id, Decision(True, "ada"))
+        assert client.task is not None
+        await client.task
+        assert client.content == b"".join((*events, *late))
+        # Nor is it forgotten that it was asked about.
+        again = stage.attach(streams=True)
+        assert again.task is not None
+        await again.task
+        assert again.content == client.content
+        await stage.scene.tasks.close(1.0)
+
+    run(main())
+
+
+def test_an_error_event_brings_no_call_with_it() -> None:
+    event = chunk(delta=CALLING, error={"message": "overloaded"})
+
+    async def main() -> None:
+        stage = odd_stage("chat")
+        await stage.scene.store.open()
+        client = stage.attach(streams=True)
+        stage.exchange.give(chunk(delta=HI))
+        await settle()
+        stage.exchange.give(event, None)
+        assert client.task is not None
+        await client.task
+        assert client.is_aborted
+        assert client.content.startswith(chunk(delta=HI) + b"data: ")
+        assert SECRETS[0].encode() not in client.content
+        await stage.scene.tasks.close(1.0)
+
+    run(main())
