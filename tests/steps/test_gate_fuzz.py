@@ -416,7 +416,7 @@ def test_a_call_in_the_frame_that_ends_the_answer_is_held_as_well(
 
 
 @given(case=cases(), plan=plans)
-@settings(steady, max_examples=300)
+@settings(steady, max_examples=200)
 def test_no_guarded_call_reaches_a_client_before_a_decision(case: Case, plan: Plan) -> None:
     play(case, plan)
 
@@ -426,6 +426,70 @@ def test_no_guarded_call_reaches_a_client_before_a_decision(case: Case, plan: Pl
 @settings(steady, max_examples=5_000)
 def test_no_guarded_call_reaches_a_client_in_many_more_ways(case: Case, plan: Plan) -> None:
     play(case, plan)
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+RULED = [
+    spelling
+    for spelling in SPELLINGS
+    if spelling.form.endswith("by the book")
+    or spelling.form in ("function_call", "custom tool", "text, action", "text, name last")
+]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("then", ["stop", "continue"])
+@pytest.mark.parametrize("spelling", RULED, ids=str)
+def test_what_a_rule_denies_never_arrives(
+    spelling: Spelling, then: Literal["stop", "continue"], streams: bool
+) -> None:
+    rules = tuple(RuleSettings(tool, None, "deny", then) for tool in (TOOL, *BUILT_IN))
+    case = simple(spelling, Script(cut=in_pieces(6)))
+
+    async def main() -> None:
+        stage = Stage(case, Plan(policy=GateSettings(tools=(), rules=rules)))
+        await stage.scene.store.open()
+        client = stage.attach(streams=streams)
+        stage.exchange.give(*case.events, None)
+        assert client.task is not None
+        await client.task
+        assert SECRETS[0].encode() not in client.content
+        if then == "stop":
+            assert b"policy_rejection" in client.content
+        elif case.is_text:
+            assert NEXT in client.read().text
+        else:
+            assert [call.name for _, call in client.read().tool_calls] == [SAFE[0]]
+        await stage.scene.tasks.close(1.0)
+
+    run(main())
+
+
+@pytest.mark.parametrize("spelling", RULED, ids=str)
+def test_what_no_rule_asks_about_after_all_arrives_unasked(spelling: Spelling) -> None:
+    """The name alone said that it might have to be held."""
+    condition = 'args.table == "another" and args.input contains "another"'
+    rules = tuple(RuleSettings(tool, condition) for tool in (TOOL, *BUILT_IN))
+    case = simple(spelling, Script(cut=in_pieces(6)))
+
+    async def main() -> None:
+        stage = Stage(case, Plan(policy=GateSettings(tools=(), rules=rules)))
+        await stage.scene.store.open()
+        client = stage.attach(streams=True)
+        *most, last = case.events
+        stage.exchange.give(*most[: case.open_count + 2])
+        await settle()
+        assert case.open_bytes.startswith(client.content)
+        stage.exchange.give(*most[case.open_count + 2 :], last, None)
+        assert client.task is not None
+        await client.task
+        assert client.content == b"".join(case.events)
+        page = await stage.scene.store.list_approvals(Query(), at_ms=0)
+        assert not page.rows
+        await stage.scene.tasks.close(1.0)
+
+    run(main())
 
 
 # --- as the vendors' own packages add a stream up -------------------------------------------------

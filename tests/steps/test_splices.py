@@ -77,7 +77,8 @@ class Table:
     @property
     def sent(self) -> list[Any]:
         """The bodies that went upstream."""
-        return [json.loads(each.body or b"") for each in self.scene.transport.calls]
+        bodies = (each.body for each in self.scene.transport.calls)
+        return [json.loads(body) for body in bodies if isinstance(body, bytes)]
 
     @property
     def last(self) -> list[Message]:
