@@ -69,8 +69,8 @@ class Screen:
         if not self._has_calls:
             return False
         names = assembler.call_names()
-        if self._holds_calls and names:
-            return True
+        if self._holds_calls or not names:
+            return True  # a part of a call has come, and nobody knows of which yet
         last: dict[int, int] = {}  # choice → its newest call, whose name may still be coming
         for choice, position, _ in names:
             last[choice] = max(position, last.get(choice, 0))
