@@ -24,19 +24,18 @@ from agentstate.dialects.anthropic_messages_reading import (
     is_tool_call,
 )
 from agentstate.dialects.base import Ask, Tool
+from agentstate.dialects.edits import read_new_arguments
 from agentstate.dialects.lenient import (
     Unreadable,
     as_integer,
     as_list,
     as_object,
     as_text,
-    name_type,
     read_exact,
 )
 from agentstate.ground.approvals import Changes
-from agentstate.ground.canonical import JSON, encode, parse
+from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.chat import Answer
-from agentstate.ground.errors import BadRequest
 from agentstate.wire import sse
 from agentstate.wire.sse import Frame, SSEDecoder
 
@@ -159,26 +158,10 @@ def changed_events(frames: Sequence[Frame], changes: Changes) -> bytes:
 def _read_edits(changes: Changes) -> _Edits:
     """Return the changes of the one choice there is."""
     return {
-        position: None if arguments is None else _read_arguments(arguments)
+        position: None if arguments is None else read_new_arguments(arguments)
         for (choice, position), arguments in changes.items()
         if choice == 0
     }
-
-
-def _read_arguments(arguments: str) -> dict[str, JSON]:
-    try:
-        value = parse(arguments.encode("utf-8", "surrogatepass"))
-    except BadRequest as error:
-        raise BadRequest(
-            f"The new arguments must be a JSON object: {error.message}", param="arguments"
-        ) from error
-    if not isinstance(value, dict):
-        raise BadRequest(
-            f"The new arguments must be a JSON object; found {name_type(value)}. Send one such as "
-            '{"city": "Oslo"}.',
-            param="arguments",
-        )
-    return value
 
 
 def _changed_blocks(blocks: Sequence[JSON], edits: _Edits) -> list[JSON]:

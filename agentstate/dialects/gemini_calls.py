@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agentstate.dialects import openai_errors
 from agentstate.dialects.base import Ask, Tool
+from agentstate.dialects.edits import read_new_arguments
 from agentstate.dialects.gemini_reading import CALL_NAMES, GeminiAssembler, function_of
 from agentstate.dialects.lenient import (
     Unreadable,
@@ -22,12 +23,10 @@ from agentstate.dialects.lenient import (
     as_list,
     as_object,
     as_text,
-    name_type,
     read_exact,
 )
 from agentstate.ground.approvals import Changes
-from agentstate.ground.canonical import JSON, encode, parse
-from agentstate.ground.errors import BadRequest
+from agentstate.ground.canonical import JSON, encode
 from agentstate.wire.sse import Frame
 
 # Blank lines. No comment: google-genai and Google's Go client take every line that is not data for
@@ -165,7 +164,7 @@ class _Changing:
     def __init__(self, changes: Changes) -> None:
         edits: dict[int, dict[int, dict[str, JSON] | None]] = {}
         for (choice, position), arguments in changes.items():
-            edit = None if arguments is None else _read_arguments(arguments)
+            edit = None if arguments is None else read_new_arguments(arguments)
             edits.setdefault(choice, {})[position] = edit
         self._candidates = {choice: _Candidate(each) for choice, each in edits.items()}
 
@@ -234,22 +233,6 @@ def _is_empty(chunk: dict[str, JSON]) -> bool:
         and as_object(candidate.get("content")).get("parts") == empty
         for candidate in as_list(chunk.get("candidates"))
     )
-
-
-def _read_arguments(arguments: str) -> dict[str, JSON]:
-    try:
-        value = parse(arguments.encode("utf-8", "surrogatepass"))
-    except BadRequest as error:
-        raise BadRequest(
-            f"The new arguments must be a JSON object: {error.message}", param="arguments"
-        ) from error
-    if not isinstance(value, dict):
-        raise BadRequest(
-            f"The new arguments must be a JSON object; found {name_type(value)}. Send one such as "
-            '{"city": "Oslo"}.',
-            param="arguments",
-        )
-    return value
 
 
 # --- joined answers -------------------------------------------------------------------------------

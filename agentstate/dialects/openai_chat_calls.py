@@ -19,18 +19,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agentstate.dialects.edits import read_new_arguments
 from agentstate.dialects.lenient import (
     Unreadable,
     as_list,
     as_object,
     as_text,
-    name_type,
     read_exact,
 )
 from agentstate.dialects.openai_chat_reading import choice_index, read_chunk
 from agentstate.dialects.tool_deltas import CallBuilder, ToolDeltas, read_name
 from agentstate.ground.approvals import Changes, Place
-from agentstate.ground.canonical import JSON, encode, parse
+from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import BadRequest
 from agentstate.wire import sse
 from agentstate.wire.sse import Frame
@@ -128,7 +128,7 @@ class CallWalk:
             if tools is None or not 0 <= position < len(tools.calls):
                 raise BadRequest(f"Choice {choice} of the answer has no tool call {position}.")
             if arguments is not None and tools.calls[position].kind != "custom":
-                _read_arguments(arguments)
+                read_new_arguments(arguments)
 
     def emptied(self, changes: Changes) -> set[int]:
         """Return the choices that have no call left after the changes."""
@@ -359,7 +359,7 @@ def _with_arguments(fields: dict[str, JSON], call: CallBuilder, text: str) -> di
 def _with_text(held: dict[str, JSON], key: str, text: str) -> dict[str, JSON]:
     sent = held.get(key)
     if isinstance(sent, dict) and text:  # Ollama's own form, and of some who copy it
-        return {**held, key: _read_arguments(text)}
+        return {**held, key: read_new_arguments(text)}
     return {**held, key: text} if sent is not None or text else held
 
 
@@ -368,22 +368,6 @@ def _says_more(fields: dict[str, JSON]) -> bool:
     forms = [as_object(fields.get(form)) for form in _TEXT_KEYS]
     others = {key: fields[key] for key in fields if key != "index" and key not in _TEXT_KEYS}
     return any(any(each.values()) for each in (*forms, others))
-
-
-def _read_arguments(text: str) -> dict[str, JSON]:
-    try:
-        value = parse(text.encode("utf-8", "surrogatepass"))
-    except BadRequest as error:
-        raise BadRequest(
-            "The new arguments must be one JSON object with every key once; they cannot be read "
-            "as JSON.",
-            param="arguments",
-        ) from error
-    if isinstance(value, dict):
-        return value
-    raise BadRequest(
-        f"The new arguments must be a JSON object; found {name_type(value)}.", param="arguments"
-    )
 
 
 def _pieces_under(key: str, value: JSON) -> Iterator[tuple[int, dict[str, JSON]]]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentstate.dialects.base import Tool
+from agentstate.dialects.edits import read_new_arguments
 from agentstate.dialects.lenient import (
     Unreadable,
     as_integer,
@@ -41,7 +42,7 @@ from agentstate.dialects.openai_responses_reading import (
     event_name,
 )
 from agentstate.ground.approvals import Changes
-from agentstate.ground.canonical import JSON, encode, parse
+from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import BadRequest
 from agentstate.wire import sse
 from agentstate.wire.sse import Frame
@@ -139,7 +140,7 @@ def edit_call(item: dict[str, JSON], arguments: str) -> dict[str, JSON]:
         raise _no_edit(f"it is not known where a {kind} has them")
     if fields == ("input",) and isinstance(item.get("input", ""), str):
         return {"input": arguments}
-    value = _read_arguments(arguments)
+    value = read_new_arguments(arguments)
     if len(fields) == 1:
         shown = item.get(fields[0])
         if isinstance(shown, str) or (shown is None and kind in NAMED_CALLS):
@@ -154,21 +155,6 @@ def edit_call(item: dict[str, JSON], arguments: str) -> dict[str, JSON]:
         wanted = " and ".join(f"`{key}` ({name_type(item.get(key))})" for key in fields)
         raise BadRequest(
             f"The new arguments of a {kind} must be a JSON object with {wanted} and nothing else.",
-            param="arguments",
-        )
-    return value
-
-
-def _read_arguments(arguments: str) -> dict[str, JSON]:
-    try:
-        value = parse(arguments.encode("utf-8", "surrogatepass"))
-    except BadRequest as error:
-        raise BadRequest(
-            f"The new arguments must be a JSON object: {error.message}", param="arguments"
-        ) from error
-    if not isinstance(value, dict):
-        raise BadRequest(
-            f"The new arguments must be a JSON object; found {name_type(value)}.",
             param="arguments",
         )
     return value
