@@ -38,9 +38,8 @@ class Call:
     identity: Identity
     record: RequestRecord
     target: Target
-    names_guarded: (
-        bool  # the body names a guarded tool, so the answer's text may spell a call of it
-    )
+    # The body names a guarded tool, so the answer's text may spell a call of it.
+    names_guarded: bool
     is_fetch: bool = False  # it names an answer by its id, so nothing can be asked in its place
 
     def slim(self) -> Call:

@@ -38,7 +38,7 @@ from agentstate.steps import aside, forward
 from agentstate.steps.call import Call
 from agentstate.steps.checkpoint import make_checkpoint
 from agentstate.steps.delivery import Delivery, heartbeat_of, heartbeat_s
-from agentstate.steps.findings import Finding, find_guarded, find_in_request
+from agentstate.steps.findings import Finding
 from agentstate.steps.holding import Held, Holding
 from agentstate.steps.identify import Caller
 from agentstate.steps.reading import as_body, error_event_after, read_recorded
@@ -107,14 +107,8 @@ class Fetched:
                 "gate.strict is on, and a request in the background is not held before it goes "
                 "upstream. Leave out `background`, or turn gate.strict off."
             )
-        dialect, policy = call.dialect, self._services.gate.policy
-        finding = find_in_request(
-            policy,
-            dialect.tools(call.ask) if isinstance(dialect, CallsTools) else (),
-            digest=call.identity.exact,
-            model=call.ask.model,
-            is_wanted=call.caller.requires_approval,
-        )
+        gate = self._services.gate
+        finding = gate.find_first(call)
         if finding is not None:
             raise BadRequest(
                 "A person must approve this request before it goes upstream "
@@ -122,7 +116,7 @@ class Fetched:
                 "Leave out `background`.",
                 param="background",
             )
-        if call.ask.streams and not policy.is_empty:
+        if call.ask.streams and not gate.policy.is_empty:
             raise BadRequest(
                 "The stream of a background request cannot be held for approval. Leave out "
                 "`background`, or leave out `stream` and fetch the response by its id.",
@@ -134,8 +128,7 @@ class Fetched:
 
         The exchange is closed here. Errors that are meant come back rendered.
         """
-        kind = (exchange.headers.get(b"content-type") or b"").lower()
-        if _is_success(exchange.status) and kind.startswith(b"text/event-stream"):
+        if _is_success(exchange.status) and forward.is_stream(exchange):
             return await self._answer_stream(fetch, exchange)
         try:
             return await self._examine(fetch, await self._read(fetch, exchange, "body"))
@@ -198,7 +191,7 @@ class Fetched:
                 provider=fetch.target.provider,
             )
         # Its request is not at hand, so whatever its text spells is looked at.
-        findings = find_guarded(self._services.gate.policy, answer, scans_text=True)
+        findings = await self._services.gate.find(dialect, answer, scans_text=True)
         response_id = answer.response_id or fetch.response_id
         if not findings and (
             response_id is None or not await self._is_decided(fetch.caller, response_id)

@@ -137,6 +137,12 @@ async def send(transport: Transport, call: OutCall, limits: TimeLimits, attempt:
     return exchange
 
 
+def is_stream(exchange: Exchange) -> bool:
+    """Say whether an upstream answers with server-sent events."""
+    kind = exchange.headers.get(b"content-type") or b""
+    return kind.lower().startswith(b"text/event-stream")
+
+
 async def read_refusal(
     dialect: Dialect, exchange: Exchange, attempt: Try
 ) -> tuple[RecordedAnswer, UpstreamRefused, bytes]:

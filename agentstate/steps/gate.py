@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agentstate.dialects import dialect_by_name
 from agentstate.dialects.base import CallsTools, Dialect
@@ -38,6 +39,7 @@ from agentstate.ground.errors import (
     shorten,
 )
 from agentstate.ground.settings import GateSettings
+from agentstate.steps import aside
 from agentstate.steps.call import Call
 from agentstate.steps.findings import Finding, find_guarded, find_in_request
 from agentstate.steps.identify import Caller
@@ -78,9 +80,8 @@ class Gate:
         self._listening: dict[str, set[asyncio.Event]] = {}  # by approval
         self._clear: OrderedDict[int, None] = OrderedDict()  # answers, by last use
         self._is_parked = False
-        self.on_event: Callable[[], None] = (
-            _tell_nobody  # called once an event may have been written
-        )
+        # Called once an event may have been written.
+        self.on_event: Callable[[], None] = _tell_nobody
 
     # --- what is guarded ----------------------------------------------------------------------
 
@@ -91,10 +92,6 @@ class Gate:
         """
         return call.ask.has_hidden_part or call.names_guarded
 
-    def is_named_in(self, raw: bytes) -> bool:
-        """Say whether bytes name a guarded tool anywhere."""
-        return self.policy.is_named_in(raw)
-
     def is_clear(self, answer_id: int) -> bool:
         """Say whether an answer is known to have nothing guarded in it."""
         if answer_id not in self._clear:
@@ -102,11 +99,18 @@ class Gate:
         self._clear.move_to_end(answer_id)
         return True
 
-    def find(self, call: Call, answer: Answer, *, scans_text: bool) -> tuple[Finding, ...]:
-        """Return what of an answer to `call` must be decided; `scans_text` as it says of itself."""
-        if not isinstance(call.dialect, CallsTools):
+    async def find(
+        self, dialect: Dialect, answer: Answer, *, scans_text: bool
+    ) -> tuple[Finding, ...]:
+        """Return what of an answer must be decided; `scans_text`: its texts may spell calls.
+
+        Off the event loop where that is much work.
+        """
+        if not isinstance(dialect, CallsTools):
             return ()
-        return find_guarded(self.policy, answer, scans_text=scans_text)
+        chars = sum(len(choice.text) for choice in answer.choices) if scans_text else 0
+        look = partial(find_guarded, self.policy, answer, scans_text=scans_text)
+        return await aside.run(look, chars * TEXT_WEIGHT)
 
     def note_clear(self, answer_id: int) -> None:
         """Remember that an answer has nothing guarded in it."""
@@ -190,7 +194,7 @@ class Gate:
         Raises:
             StoreError: as `ask`.
         """
-        finding = self._find_first(call)
+        finding = self.find_first(call)
         if finding is None:
             return None
         question = self._question(finding, call.caller)
@@ -206,13 +210,14 @@ class Gate:
         Raises:
             StoreError: it is such a call.
         """
-        if self._find_first(call) is not None:
+        if self.find_first(call) is not None:
             raise StoreError(
                 "This call needs a person's approval before it goes upstream, and it could not be "
                 "put on record. It was not sent."
             )
 
-    def _find_first(self, call: Call) -> Finding | None:
+    def find_first(self, call: Call) -> Finding | None:
+        """Return why a request must be decided on before it goes upstream; None = it need not."""
         dialect = call.dialect
         return find_in_request(
             self.policy,

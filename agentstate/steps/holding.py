@@ -23,7 +23,7 @@ from agentstate.steps.delivery import (
     wait_with_interim,
 )
 from agentstate.steps.findings import Finding
-from agentstate.steps.gate import TEXT_WEIGHT, Hold
+from agentstate.steps.gate import Hold
 from agentstate.steps.reading import read_recorded
 from agentstate.steps.recording import Services
 from agentstate.steps.rounds import LetOut, Passed
@@ -67,15 +67,14 @@ class Holding:
         scans_text = gate.scans_text(call)
         if not (scans_text or is_own):
             request = await self._store.read_request(found.step_id)
-            scans_text = await aside.run(lambda: gate.is_named_in(encode(request)), len(call.raw))
+            is_named = gate.policy.is_named_in
+            scans_text = await aside.run(lambda: is_named(encode(request)), len(call.raw))
         decided = await gate.decisions(found.answer_id)
         scans_text = scans_text or any(each.question.kind == "text" for each in decided)
         findings: tuple[Finding, ...] = ()
         if found.calls_tools or scans_text:
-            findings = await aside.run(
-                lambda: gate.find(call, read_recorded(call.dialect, answer), scans_text=scans_text),
-                len(answer.content) * (TEXT_WEIGHT if scans_text else 1),
-            )
+            read = await aside.run(lambda: read_recorded(call.dialect, answer), len(answer.content))
+            findings = await gate.find(call.dialect, read, scans_text=scans_text)
         if not findings and not decided:
             if is_own:
                 gate.note_clear(found.answer_id)

@@ -17,12 +17,11 @@ from agentstate.ground.prices import Prices, load_prices
 from agentstate.ground.records import Claim, Claimed, RecordedAnswer, Tail
 from agentstate.ground.settings import Settings
 from agentstate.ground.tasks import TaskSet
-from agentstate.steps import aside
 from agentstate.steps.call import Call
 from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
 from agentstate.steps.flight import Landing
 from agentstate.steps.forward import Transports, Try
-from agentstate.steps.gate import TEXT_WEIGHT, Gate, Hold
+from agentstate.steps.gate import Gate, Hold
 from agentstate.steps.identify import last_prompt
 from agentstate.steps.ladder import Ladder
 from agentstate.steps.misses import Miss
@@ -195,10 +194,7 @@ class Recording:
         """
         gate = self._services.gate
         scans_text = gate.scans_text(self._call)
-        chars = sum(len(choice.text) for choice in answer.choices) if scans_text else 0
-        findings = await aside.run(
-            lambda: gate.find(self._call, answer, scans_text=scans_text), chars * TEXT_WEIGHT
-        )
+        findings = await gate.find(self._call.dialect, answer, scans_text=scans_text)
         if self.claimed is None or self._answer_id is None:
             if findings:
                 raise StoreError(

@@ -182,7 +182,8 @@ class Rounds:
                 if each.decision is not None and not each.decision.is_approved
             }
             answer_id, current = await self._ask(call, hold.step_id, root_id, tuple(rounds))
-            findings = self._gate.find(call, read_recorded(dialect, current), scans_text=scans_text)
+            read = await _aside(partial(read_recorded, dialect, current), current)
+            findings = await self._gate.find(dialect, read, scans_text=scans_text)
             if not findings:
                 break
             next_hold = await self._gate.ask(
@@ -301,11 +302,10 @@ class Rounds:
             content = await exchange.read(self._settings.stream.answer_bytes_max)
         finally:
             await exchange.close()
-        kind = (exchange.headers.get(b"content-type") or b"").lower()
         recorded = RecordedAnswer(
             status=exchange.status,
             headers=forward.answer_headers(exchange, call.target),
-            form="events" if kind.startswith(b"text/event-stream") else "body",
+            form="events" if forward.is_stream(exchange) else "body",
             content=content,
         )
         answer = read_recorded(dialect, recorded)

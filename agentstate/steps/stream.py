@@ -206,7 +206,9 @@ class StreamReader:
         """
         provider = self._call.target.provider
         # An error may come with all that was said before it, calls included.
-        may_pass = not (self._screen.is_keeping or self._services.gate.is_named_in(frame.raw))
+        may_pass = not (
+            self._screen.is_keeping or self._services.gate.policy.is_named_in(frame.raw)
+        )
         if self._flight.head is not None and may_pass:
             self._publish(frame.raw)
             self._is_error_out = True

@@ -176,8 +176,7 @@ class UpstreamCall:
             refusal, error, raw = await forward.read_refusal(self._call.dialect, exchange, attempt)
             await self._recording.fail(attempt, error, raw)
             return self._recording.landing(refusal=refusal)
-        content_type = (exchange.headers.get(b"content-type") or b"").lower()
-        if content_type.startswith(b"text/event-stream"):
+        if forward.is_stream(exchange):
             self._stream = StreamReader(
                 self._services, self._call, self._flight, self._recording, exchange, attempt
             )
