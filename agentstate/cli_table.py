@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from agentstate.ground.errors import shorten
 from agentstate.ground.logs import printable
-from agentstate.steps.visible import visible
+from agentstate.ground.visible import visible
 
 TEXT_CHARS_MAX = 48
 

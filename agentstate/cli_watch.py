@@ -26,7 +26,7 @@ from agentstate.cli_keys import EditFailed, Keys, edit
 from agentstate.cli_server import Record, Refused, ServerSilent
 from agentstate.ground.canonical import JSON, canonical, parse
 from agentstate.ground.errors import BadRequest
-from agentstate.steps.visible import visible
+from agentstate.ground.visible import visible
 
 POLL_S = 1.0
 SHOWN_CHARS_MAX = 20_000  # of arguments or a request: ten screens, which nobody scrolls through

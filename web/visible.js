@@ -5,7 +5,7 @@
 // zero-width ones, tags); what is private, unassigned or half a pair; line and paragraph
 // separators; fillers, blanks and variation selectors, which are letters or marks by category and
 // show nothing. An emoji is shown whole, with the joiners and selectors that belong to it. The rest
-// is as agentstate/steps/visible.py has it, which has no emoji: it shows text as it is on record.
+// is as agentstate/ground/visible.py has it, which has no emoji: it shows text as it is on record.
 const FILLERS = String.raw`\u{34f}\u{115f}\u{1160}\u{17b4}\u{17b5}\u{2800}\u{3164}\u{ffa0}`;
 const UNSEEN = String.raw`[\p{Cc}--[\t\n]]\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Variation_Selector}`;
 const HIDDEN = new RegExp(String.raw`\p{RGI_Emoji}|[${UNSEEN}${FILLERS}]`, "gv");

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -20,6 +19,7 @@ from urllib.parse import urlsplit
 
 from agentstate.ground.canonical import JSON
 from agentstate.ground.secrets import strike
+from agentstate.ground.visible import visible
 from agentstate.wire.message import Headers
 
 TEXT_CHARS_MAX = 65_536  # of a text is looked at; no service but JSON takes a tenth of it
@@ -29,12 +29,6 @@ URL_UNITS_MAX = 2_000  # Slack's buttons take 3,000, Discord's embeds 2,048
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 INSTANT_MAX_MS = 253_402_300_799_999  # the end of the year 9999, which is as far as dates go
 
-# Characters of which nothing is seen, though Unicode counts them as letters, marks or symbols:
-# joiners, fillers, selectors of a variant, the empty Braille cell.
-_BLANK = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-_PLAIN = re.compile(r"[\n\t\x20-\x7e]*\Z")
 _FENCE = re.compile("`{3,}")
 _SECONDS = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?\Z")
 _URL_PARTS = re.compile(r"\S*/\S*")
@@ -57,14 +51,6 @@ def words(fact: JSON) -> str:
                 return _struck(json.dumps(fact, ensure_ascii=False, default=str))
             except (ValueError, RecursionError):
                 return "(a value that cannot be shown)"
-
-
-def visible(text: str) -> str:
-    """Return `text` with every character that cannot be seen, or moves others, as `⟨U+202E⟩`.
-
-    New lines, tabs and blanks of any width stay.
-    """
-    return text if _PLAIN.match(text) else "".join(map(_shown, text))
 
 
 def units(text: str) -> int:
@@ -209,14 +195,6 @@ def _unfenced(text: str) -> str:
     """Runs of three backticks get spaces of no width between them, the one change that nobody need
     see: any other would show other arguments than are to be approved."""
     return _FENCE.sub(lambda run: "\u200b".join(run[0]), visible(text))
-
-
-def _shown(char: str) -> str:
-    if char in "\n\t" or (char.isprintable() and not _BLANK.match(char)):
-        return char
-    if unicodedata.category(char) == "Zs":  # a blank of another width is seen as a blank
-        return char
-    return f"⟨U+{ord(char):04X}⟩"
 
 
 def _number(value: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentstate.steps.visible import visible
+from agentstate.ground.visible import visible
 from tests.helpers.browser import open_page
 from tests.helpers.desk import Desk
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentstate.ground.visible import visible
 from agentstate.webhooks.text import (
     CUT,
     TEXT_CHARS_MAX,
@@ -21,7 +22,6 @@ from agentstate.webhooks.text import (
     seconds_of,
     timestamp,
     units,
-    visible,
     words,
 )
 from agentstate.wire.message import Headers

@@ -27,8 +27,8 @@ from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import AlreadyDecided, BadRequest, NotFound, shorten
 from agentstate.ground.load import nearest
 from agentstate.ground.records import Query
+from agentstate.ground.visible import duplicate_keys, visible
 from agentstate.steps.schema import unchecked_keywords
-from agentstate.steps.visible import duplicate_keys, visible
 from agentstate.store.base import LIST_LIMIT_MAX, Store
 from agentstate.wire.endpoint import Endpoint, Params
 from agentstate.wire.message import Pair, Request, Response

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentstate.steps.visible import DUPLICATES_MAX, duplicate_keys, visible
+from agentstate.ground.visible import DUPLICATES_MAX, duplicate_keys, visible
 
 DECEPTIVE = (
     '{"table":"tmp\u202eslbat lla\u202c","note":"`<https://evil.example|Approve>`","table":"users"}'
