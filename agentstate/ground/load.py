@@ -22,10 +22,11 @@ from agentstate.ground.addresses import url_problem
 from agentstate.ground.conditions import Condition
 from agentstate.ground.errors import SettingError, shorten
 from agentstate.ground.globs import check_glob
-from agentstate.ground.providers import ProviderRow, build_providers
+from agentstate.ground.providers import build_providers
 from agentstate.ground.settings import (
     ENV_PREFIX,
     REPEATED,
+    FileRow,
     Loaded,
     Row,
     RuleSettings,
@@ -34,7 +35,7 @@ from agentstate.ground.settings import (
     read_network,
     settings_table,
 )
-from agentstate.ground.webhooks import WebhookRow, build_webhooks
+from agentstate.ground.webhooks import build_webhooks
 
 FILE_NAME = "agentstate.toml"
 FILE_BYTES_MAX = 1024 * 1024  # a thousand times what a long configuration needs
@@ -83,13 +84,9 @@ def load_settings(
 
     rules, places = _read_rules(file, environ)
     sections["gate"] = replace(sections["gate"], rules=rules)
-    rows = range(len(file.rows("provider")))
-    providers = [_read_provider(file, position, environ) for position in rows]
+    providers = _read_rows(file, "provider", environ)
     built = build_providers(providers, environ, sections["server"])
-    hook_rows = range(len(file.rows("webhook")))
-    hooks = build_webhooks(
-        [_read_webhook(file, position, environ) for position in hook_rows], environ
-    )
+    hooks = build_webhooks(_read_rows(file, "webhook", environ), environ)
     return Loaded(
         settings=Settings(providers=built.providers, webhooks=hooks.webhooks, **sections),
         sources=sources | places | hooks.sources | built.sources,
@@ -230,14 +227,11 @@ def _find(
     return row.default, "default"
 
 
-def _read_provider(file: _File, position: int, environ: Mapping[str, str]) -> ProviderRow:
-    values, places = _read_table(file, "provider", position, environ)
-    return ProviderRow(values, places, file.place("provider", None, position))
-
-
-def _read_webhook(file: _File, position: int, environ: Mapping[str, str]) -> WebhookRow:
-    values, places = _read_table(file, "webhook", position, environ)
-    return WebhookRow(values, places, file.place("webhook", None, position))
+def _read_rows(file: _File, section: str, environ: Mapping[str, str]) -> list[FileRow]:
+    return [
+        FileRow(*_read_table(file, section, position, environ), file.place(section, None, position))
+        for position in range(len(file.rows(section)))
+    ]
 
 
 def _read_rules(

@@ -18,9 +18,9 @@ from agentstate.ground.addresses import url_problem
 from agentstate.ground.errors import SettingError, shorten
 from agentstate.ground.settings import (
     PLACEHOLDER_KEYS,
+    FileRow,
     ProviderSettings,
     ServerSettings,
-    Value,
 )
 
 RESERVED = "mock"  # the offline provider needs no row and can have none
@@ -74,15 +74,6 @@ BUILT_IN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderRow:
-    """One `[[provider]]` of the file, its values checked one by one but not together."""
-
-    values: Mapping[str, Value]
-    places: Mapping[str, str]  # "file:line" of each
-    place: str  # of the row itself
-
-
 @dataclass(slots=True)
 class Built:
     """Providers in order: built-in ones, then the file's own."""
@@ -93,7 +84,7 @@ class Built:
 
 
 def build_providers(
-    rows: Sequence[ProviderRow], environ: Mapping[str, str], server: ServerSettings
+    rows: Sequence[FileRow], environ: Mapping[str, str], server: ServerSettings
 ) -> Built:
     """Put environment over rows over what is built in.
 
@@ -132,8 +123,8 @@ def is_own_address(url: str, server: ServerSettings) -> bool:
     return _is_this_machine(host) and _is_this_machine(server.host.lower())
 
 
-def _by_name(rows: Sequence[ProviderRow]) -> dict[str, ProviderRow]:
-    named: dict[str, ProviderRow] = {}
+def _by_name(rows: Sequence[FileRow]) -> dict[str, FileRow]:
+    named: dict[str, FileRow] = {}
     for row in rows:
         name = row.values.get("name")
         if not isinstance(name, str):
@@ -161,9 +152,7 @@ def _defaults(known: BuiltIn) -> dict[str, Any]:
     }
 
 
-def _apply_row(
-    built: Built, fields: dict[str, Any], row: ProviderRow, server: ServerSettings
-) -> None:
+def _apply_row(built: Built, fields: dict[str, Any], row: FileRow, server: ServerSettings) -> None:
     for key, value in row.values.items():
         place = row.places[key]
         if key == "base_url":

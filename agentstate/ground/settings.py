@@ -293,6 +293,16 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
+class FileRow:
+    """One `[[provider]]` or `[[webhook]]` of the file, its values checked one by one but not
+    together."""
+
+    values: Mapping[str, Value]
+    places: Mapping[str, str]  # "file:line" of each
+    place: str  # of the row itself
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One setting as the table shows it and as `load.py` checks it."""
 

@@ -15,21 +15,12 @@ from agentstate.ground.addresses import url_problem
 from agentstate.ground.errors import SettingError, shorten
 from agentstate.ground.events import EVENT_KINDS
 from agentstate.ground.globs import check_glob
-from agentstate.ground.settings import Value, WebhookSettings
+from agentstate.ground.settings import FileRow, WebhookSettings
 
 URL_ENV = "WEBHOOK_URL"
 ENV_NAME = "webhook"  # the row that the environment makes
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")  # it stands in URLs of the management API
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookRow:
-    """One `[[webhook]]` of the file, its values checked one by one but not together."""
-
-    values: Mapping[str, Value]
-    places: Mapping[str, str]  # "file:line" of each
-    place: str  # of the row itself
 
 
 @dataclass(slots=True)
@@ -40,7 +31,7 @@ class BuiltWebhooks:
     sources: dict[str, str] = field(default_factory=dict)  # "webhook.NAME.KEY" -> its place
 
 
-def build_webhooks(rows: Sequence[WebhookRow], environ: Mapping[str, str]) -> BuiltWebhooks:
+def build_webhooks(rows: Sequence[FileRow], environ: Mapping[str, str]) -> BuiltWebhooks:
     """Put the environment over the rows and check each.
 
     Raises:
@@ -49,7 +40,7 @@ def build_webhooks(rows: Sequence[WebhookRow], environ: Mapping[str, str]) -> Bu
     named = _by_name(rows)
     url = environ.get(URL_ENV, "").strip()
     if url and ENV_NAME not in named:
-        named[ENV_NAME] = WebhookRow({}, {}, URL_ENV)
+        named[ENV_NAME] = FileRow({}, {}, URL_ENV)
     built = BuiltWebhooks()
     for name, row in named.items():
         values: dict[str, Any] = {**row.values, "name": name}  # by the table: it fits the fields
@@ -64,8 +55,8 @@ def build_webhooks(rows: Sequence[WebhookRow], environ: Mapping[str, str]) -> Bu
     return built
 
 
-def _by_name(rows: Sequence[WebhookRow]) -> dict[str, WebhookRow]:
-    named: dict[str, WebhookRow] = {}
+def _by_name(rows: Sequence[FileRow]) -> dict[str, FileRow]:
+    named: dict[str, FileRow] = {}
     for number, row in enumerate(rows, start=1):
         name = str(row.values.get("name", f"{ENV_NAME}-{number}"))
         place = row.places.get("name", row.place)

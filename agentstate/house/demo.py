@@ -196,9 +196,17 @@ def _read_step(told: dict[str, Any], prices: Prices) -> Step:
 
 
 def _read_session(server: Proxy, session: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_api(
+        server, f"/api/sessions/{quote(session, safe='')}?limit={API_PAGE}"
+    )
+    return found
+
+
+def read_api(server: Proxy, path: str) -> Any:
+    """Return what the proxy's API answers, or raise `DemoFailed`."""
     connection = http.client.HTTPConnection(server.host, server.port, timeout=API_TIMEOUT_S)
     try:
-        connection.request("GET", f"/api/sessions/{quote(session, safe='')}?limit={API_PAGE}")
+        connection.request("GET", path)
         response = connection.getresponse()
         raw = response.read()
     except (OSError, http.client.HTTPException) as error:
@@ -206,9 +214,8 @@ def _read_session(server: Proxy, session: str) -> dict[str, Any]:
     finally:
         connection.close()
     if response.status != 200:
-        raise DemoFailed(f"The proxy's API answered {response.status} for the session.")
-    found: dict[str, Any] = json.loads(raw)
-    return found
+        raise DemoFailed(f"The proxy's API answered {response.status} for {path}.")
+    return json.loads(raw)
 
 
 _HEAD = (

@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from agentstate.ground.clock import monotonic_s
@@ -103,15 +104,21 @@ def _read_whole(raw: bytes) -> tuple[dict[str, Any], dict[str, int]]:
 
 def _read_stream(raw: bytes) -> tuple[dict[str, Any], dict[str, int]]:
     """Put the chunks of a stream together, as a client library does."""
-    text, calls, usage = "", dict[int, dict[str, Any]](), dict[str, int]()
     lines = [line[6:] for line in raw.split(b"\n") if line.startswith(b"data: ")]
     if not lines or lines[-1] != b"[DONE]":
         raise SystemExit("The stream ended without [DONE].")
-    for chunk in map(json.loads, lines[:-1]):
-        usage = chunk.get("usage") or usage
+    chunks = [json.loads(line) for line in lines[:-1]]
+    usages = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+    return join_chunks(chunks), usages[-1] if usages else {}
+
+
+def join_chunks(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the message that the chunks of a stream add up to, as a client library does."""
+    text, calls = "", dict[int, dict[str, Any]]()
+    for chunk in chunks:
         for choice in chunk["choices"]:
             text += choice["delta"].get("content") or ""
-            for piece in choice["delta"].get("tool_calls", []):
+            for piece in choice["delta"].get("tool_calls") or ():
                 call = calls.setdefault(piece["index"], {**piece, "function": {}})
                 for key, value in piece["function"].items():
                     call["function"][key] = call["function"].get(key, "") + value
@@ -119,7 +126,7 @@ def _read_stream(raw: bytes) -> tuple[dict[str, Any], dict[str, int]]:
     if calls:
         made = [{key: call[key] for key in ("id", "type", "function")} for call in calls.values()]
         message["tool_calls"] = made
-    return message, usage
+    return message
 
 
 def _print(line: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ decision, what was sent is what was approved, and the model was asked once.
 
 from __future__ import annotations
 
-import http.client
 import json
 import subprocess
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import AgentStateError
 from agentstate.ground.logs import printable
-from agentstate.house.demo import CODE_FAILED, CODE_OK, CODE_STOPPED, DemoFailed
+from agentstate.house.demo import CODE_FAILED, CODE_OK, CODE_STOPPED, DemoFailed, read_api
 from agentstate.house.launch import Proxy, child, module_command, proxy, stoppable
 
 SESSION = "demo-hitl"
@@ -79,13 +78,13 @@ def _hitl(folder: Path, decide: Decide) -> int:
             reader.start()
             _wait_for_hold(server, process, told)
             decide(server.url, lambda: process.poll() is not None)
-            [approval] = _get(server, "/api/approvals")
+            [approval] = read_api(server, "/api/approvals")
             if approval["decided_ms"] is None:
                 print("\nNobody decided, so the agent never got its call. Nothing was sent.")
                 return CODE_FAILED if told.lines else CODE_OK
             _wait_for_end(process)
             reader.join(END_TIMEOUT_S)
-        step = _get(server, f"/api/sessions/{SESSION}?detail=1")["steps"][0]
+        step = read_api(server, f"/api/sessions/{SESSION}?detail=1")["steps"][0]
     faults = judge(told, approval, step)
     _print_story(told, approval)
     for fault in faults:
@@ -152,7 +151,7 @@ def _parsed(line: str) -> dict[str, Any]:
 
 def _wait_for_hold(server: Proxy, process: subprocess.Popen[str], told: Told) -> None:
     until_s = monotonic_s() + HOLD_TIMEOUT_S
-    while not _get(server, "/api/approvals"):
+    while not read_api(server, "/api/approvals"):
         if process.poll() is not None or monotonic_s() > until_s:
             raise DemoFailed(f"The agent's call was not held. The agent told: {told.lines}")
         threading.Event().wait(POLL_S)
@@ -163,18 +162,3 @@ def _wait_for_end(process: subprocess.Popen[str]) -> None:
         process.wait(END_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise DemoFailed("The agent did not go on after the decision.") from error
-
-
-def _get(server: Proxy, path: str) -> Any:
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=API_TIMEOUT_S)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        raw = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise DemoFailed(f"The proxy's API did not answer: {error}.") from error
-    finally:
-        connection.close()
-    if response.status != 200:
-        raise DemoFailed(f"The proxy's API answered {response.status} for {path}.")
-    return json.loads(raw)

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from agentstate.ground.clock import now_ms
+from agentstate.house.demo_agent import join_chunks
 
 SILENCE_S = 60.0  # of the server; it says something every few seconds, however long a hold takes
 STEPS_MAX = 4
@@ -78,24 +79,15 @@ def _read(raw: bytes) -> tuple[dict[str, Any], dict[str, str] | None]:
     """Put the chunks of a stream together, as a client library does; the second is an error."""
     if raw.startswith(b"{"):
         return {}, json.loads(raw)["error"]
-    text, calls = "", dict[int, dict[str, Any]]()
+    chunks: list[dict[str, Any]] = []
     for line in raw.split(b"\n"):
         if not line.startswith(b"data: ") or line == b"data: [DONE]":
             continue  # a comment, which says that the call is held, or the end
         chunk = json.loads(line[6:])
         if "error" in chunk:
             return {}, chunk["error"]
-        for choice in chunk["choices"]:
-            text += choice["delta"].get("content") or ""
-            for piece in choice["delta"].get("tool_calls") or ():
-                call = calls.setdefault(piece["index"], {**piece, "function": {}})
-                for key, value in piece["function"].items():
-                    call["function"][key] = call["function"].get(key, "") + value
-    message: dict[str, Any] = {"role": "assistant", "content": text}
-    if calls:
-        made = [{key: call[key] for key in ("id", "type", "function")} for call in calls.values()]
-        message["tool_calls"] = made
-    return message, None
+        chunks.append(chunk)
+    return join_chunks(chunks), None
 
 
 def _print(line: dict[str, Any]) -> None:

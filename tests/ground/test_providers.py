@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentstate.ground.errors import SettingError
-from agentstate.ground.providers import Built, ProviderRow, build_providers, is_own_address
-from agentstate.ground.settings import ProviderSettings, ServerSettings, Value
+from agentstate.ground.providers import Built, build_providers, is_own_address
+from agentstate.ground.settings import FileRow, ProviderSettings, ServerSettings, Value
 
 GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"
 
@@ -17,7 +17,7 @@ def build(
     server: ServerSettings | None = None,
 ) -> Built:
     made = [
-        ProviderRow(values, dict.fromkeys(values, f"f:{number}"), f"f:{number}")
+        FileRow(values, dict.fromkeys(values, f"f:{number}"), f"f:{number}")
         for number, values in enumerate(rows, start=1)
     ]
     return build_providers(made, environ or {}, server or ServerSettings())

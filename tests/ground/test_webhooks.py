@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentstate.ground.errors import SettingError
-from agentstate.ground.settings import DEFAULT_EVENTS, Value, WebhookSettings
-from agentstate.ground.webhooks import BuiltWebhooks, WebhookRow, build_webhooks
+from agentstate.ground.settings import DEFAULT_EVENTS, FileRow, Value, WebhookSettings
+from agentstate.ground.webhooks import BuiltWebhooks, build_webhooks
 
 SLACK = "https://hooks.slack.com/services/T0/B0/XXXXXXXXXXXXXXXXXXXXXXXX"
 OTHER = "https://chat.example/hooks/0123456789abcdef"
@@ -14,7 +14,7 @@ OTHER = "https://chat.example/hooks/0123456789abcdef"
 
 def build(*rows: dict[str, Value], environ: dict[str, str] | None = None) -> BuiltWebhooks:
     made = [
-        WebhookRow(values, dict.fromkeys(values, f"f:{number}"), f"f:{number}")
+        FileRow(values, dict.fromkeys(values, f"f:{number}"), f"f:{number}")
         for number, values in enumerate(rows, start=1)
     ]
     return build_webhooks(made, environ or {})

@@ -18,6 +18,7 @@ from agentstate.doors.api.reply import (
     check_is_json,
     json_response,
     next_headers,
+    read_one_of,
     read_page,
     read_params,
 )
@@ -127,13 +128,8 @@ class ApprovalEndpoints:
     async def list(self, request: Request, params: Params) -> Response:
         """Answer with an array; `status` PENDING gives the expired, undecided ones as well."""
         asked = read_params(request, frozenset(("limit", "after", "status", "session")))
-        status = asked.pop("status", None)
-        if status is not None and status not in get_args(ApprovalStatus):
-            raise BadRequest(
-                f"status must be one of {', '.join(get_args(ApprovalStatus))}; found "
-                f"{shorten(status)!r}.",
-                param="status",
-            )
+        status = read_one_of(asked, "status", get_args(ApprovalStatus))
+        asked.pop("status", None)  # a page's is a session's
         query = replace(read_page(asked), status=status, session=asked.get("session"))
         at_ms = now_ms()
         page = await self._store.list_approvals(query, at_ms=at_ms)

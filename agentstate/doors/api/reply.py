@@ -80,19 +80,26 @@ def read_page(params: dict[str, str], *, limit: int = 100) -> Query:
                 param="limit",
             )
         limit = int(text)
-    status = params.get("status")
-    if status is not None and status not in get_args(SessionStatus):
-        raise BadRequest(
-            f"status must be one of {', '.join(get_args(SessionStatus))}; found "
-            f"{shorten(status)!r}.",
-            param="status",
-        )
     return Query(
-        status=params.get("status"),
+        status=read_one_of(params, "status", get_args(SessionStatus)),
         search=params.get("search"),
         after=params.get("after"),
         limit=limit,
     )
+
+
+def read_one_of(params: dict[str, str], name: str, choices: tuple[str, ...]) -> str | None:
+    """Return a parameter that is one of `choices`; None = it was not sent.
+
+    Raises:
+        BadRequest: it is none of them.
+    """
+    value = params.get(name)
+    if value is not None and value not in choices:
+        raise BadRequest(
+            f"{name} must be one of {', '.join(choices)}; found {shorten(value)!r}.", param=name
+        )
+    return value
 
 
 def next_headers(cursor: str | None) -> tuple[Pair, ...]:

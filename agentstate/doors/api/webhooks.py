@@ -12,6 +12,7 @@ from agentstate.doors.api.reply import (
     check_is_json,
     json_response,
     next_headers,
+    read_one_of,
     read_page,
     read_params,
 )
@@ -81,13 +82,7 @@ class WebhookEndpoints:
     async def deliveries(self, request: Request, params: Params) -> Response:
         """Answer with an array; `state` (due, sent, dead) and `session` filter."""
         asked = read_params(request, frozenset(("limit", "after", "state", "session")))
-        state = asked.pop("state", None)
-        if state is not None and state not in get_args(DeliveryState):
-            raise BadRequest(
-                f"state must be one of {', '.join(get_args(DeliveryState))}; found "
-                f"{shorten(state)!r}.",
-                param="state",
-            )
+        state = read_one_of(asked, "state", get_args(DeliveryState))
         query = replace(read_page(asked), state=state, session=asked.get("session"))
         page = await self._store.list_deliveries(query)
         at_ms = now_ms()
