@@ -20,7 +20,7 @@ from urllib.parse import quote
 from agentstate.cli_server import Record, Refused, read_pages
 from agentstate.cli_table import cell, print_table
 from agentstate.dialects import dialect_by_name
-from agentstate.dialects.base import CallsTools
+from agentstate.dialects.base import calls_tools
 from agentstate.ground.canonical import JSON, encode, parse
 from agentstate.ground.chat import Answer, Choice
 from agentstate.ground.errors import BadRequest, shorten
@@ -152,7 +152,7 @@ def _judge_step(
 def _scans_text(policy: Policy, dialect_name: str, request: JSON) -> bool:
     """Say, as the gate does, whether the answer to a request may spell a guarded tool."""
     dialect = dialect_by_name(dialect_name)
-    if dialect is None or not isinstance(dialect, CallsTools):
+    if dialect is None or not calls_tools(dialect):
         return False
     try:
         has_hidden_part = dialect.read_ask(request).has_hidden_part

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
@@ -309,3 +309,16 @@ class Dialect(Protocol):
         an error body of the dialect that names the upstream's status and what came instead.
         """
         ...
+
+
+class CallingDialect(Dialect, CallsTools, Protocol):
+    """A dialect whose answers can call tools."""
+
+
+def calls_tools(dialect: Dialect) -> TypeGuard[CallingDialect]:
+    """Say whether a dialect's answers can call tools.
+
+    By one method that stands for all (the contract suite holds the rest): `isinstance` looks at
+    every member of a protocol, and this is asked several times a call.
+    """
+    return hasattr(dialect, "changed_events")

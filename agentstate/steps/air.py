@@ -137,7 +137,7 @@ class Airborne:
             self.patience.end()
             self.patience = None
         self.calls = [call.slim() for call in self.calls]
-        self.upstream.forget()
+        self.upstream.forget(self.call)
 
 
 class Patience:

@@ -16,7 +16,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 
-from agentstate.dialects.base import CallsTools, Dialect
+from agentstate.dialects.base import Dialect, calls_tools
 from agentstate.ground.addresses import is_loopback
 from agentstate.ground.errors import AgentStateError, Conflict, UpstreamRefused
 from agentstate.ground.records import RecordedAnswer
@@ -51,7 +51,7 @@ def heartbeat_s(headers: Headers, settings: GateSettings) -> float:
 
 def heartbeat_of(dialect: Dialect) -> bytes:
     """Return a frame that clients of a dialect pass over."""
-    return dialect.heartbeat if isinstance(dialect, CallsTools) else COMMENT
+    return dialect.heartbeat if calls_tools(dialect) else COMMENT
 
 
 def takes_interim(request: Request, settings: GateSettings) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import quote, unquote
 
-from agentstate.dialects.base import Ask, CallsTools, Dialect
+from agentstate.dialects.base import Ask, Dialect, calls_tools
 from agentstate.ground.canonical import digest
 from agentstate.ground.chat import Answer
 from agentstate.ground.clock import monotonic_s, now_ms
@@ -393,6 +393,6 @@ def _without(dialect: Dialect, recorded: RecordedAnswer, findings: tuple[Finding
             "This response is not complete and calls a tool that a person must approve. Fetch it "
             "without `stream` once it is complete."
         )
-    assert isinstance(dialect, CallsTools), "Responses call tools"
+    assert calls_tools(dialect), "Responses call tools"
     body = dialect.changed_body(recorded.content, {each.place: None for each in findings})
     return Response(recorded.status, list(recorded.headers), body)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agentstate.dialects import dialect_by_name
-from agentstate.dialects.base import CallsTools, Dialect
+from agentstate.dialects.base import Dialect, calls_tools
 from agentstate.ground.approvals import Approval, Changes, Decision, Question, Then
 from agentstate.ground.canonical import JSON, digest
 from agentstate.ground.chat import Answer
@@ -106,7 +106,7 @@ class Gate:
 
         Off the event loop where that is much work.
         """
-        if not isinstance(dialect, CallsTools):
+        if not calls_tools(dialect):
             return ()
         chars = sum(len(choice.text) for choice in answer.choices) if scans_text else 0
         look = partial(find_guarded, self.policy, answer, scans_text=scans_text)
@@ -221,7 +221,7 @@ class Gate:
         dialect = call.dialect
         return find_in_request(
             self.policy,
-            dialect.tools(call.ask) if isinstance(dialect, CallsTools) else (),
+            dialect.tools(call.ask) if calls_tools(dialect) else (),
             digest=hashlib.sha256(b"request" + call.identity.exact).digest(),
             model=call.ask.model,
             is_wanted=call.caller.requires_approval,
@@ -417,7 +417,7 @@ class Gate:
             )
         dialect, body = await self._answer_of(approval)
         changes: Changes = {(question.choice, question.position): arguments}
-        assert isinstance(dialect, CallsTools), "it was held, so its dialect calls tools"
+        assert calls_tools(dialect), "it was held, so its dialect calls tools"
         dialect.changed_body(body, changes)  # raises what the wire form has against it
         schema = await self.schema_of(approval)
         if schema is not None:
@@ -427,9 +427,8 @@ class Gate:
         """Return the JSON schema of the tool's arguments from the recorded request, or None."""
         dialect = dialect_by_name(approval.dialect)
         request = await self._store.read_request(approval.step_id)
-        if not isinstance(dialect, CallsTools) or not isinstance(request, dict):
+        if dialect is None or not calls_tools(dialect) or not isinstance(request, dict):
             return None
-        assert dialect is not None
         try:
             ask = dialect.read_ask(request)
         except BadRequest:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentstate.dialects.base import CallsTools, Dialect, Round
+from agentstate.dialects.base import Dialect, Round, calls_tools
 from agentstate.ground.approvals import Approval, ApprovalKind, Changes, Decision, Place
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
@@ -119,7 +119,7 @@ def can_go_on(
     dialect: Dialect, request: Mapping[str, JSON], body: bytes, kind: ApprovalKind
 ) -> str | None:
     """Say why a model cannot be told that calls of this answer were refused; None = it can."""
-    if not isinstance(dialect, CallsTools):
+    if not calls_tools(dialect):
         return "this dialect has no tool calls."
     if dialect.list_key and dialect.list_key not in request:  # else it is the prompt
         return "the conversation before it is not on record."

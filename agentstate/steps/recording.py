@@ -97,9 +97,9 @@ class Recording:
         self.approval_id: str | None = None  # that let the request go upstream; None = none had to
         self._answer_id: int | None = None  # None = none is on the disk
 
-    def forget(self) -> None:
-        """Let go of what is large: the call is over."""
-        self._call = self._call.slim()
+    def forget(self, slim: Call) -> None:
+        """Let go of what is large: the call is over, and `slim` is what is kept of it."""
+        self._call = slim
 
     def since_start_ms(self) -> int:
         """Return how long ago the request's head came."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar, cast
 
-from agentstate.dialects.base import CallsTools, Dialect, Round
+from agentstate.dialects.base import CallsTools, Dialect, Round, calls_tools
 from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.clock import monotonic_s, now_ms
@@ -155,7 +155,7 @@ class Rounds:
     ) -> RecordedAnswer:
         """Return what the agent gets, written down where it is not the answer itself."""
         dialect = call.dialect
-        assert isinstance(dialect, CallsTools), "it was held, so its dialect calls tools"
+        assert calls_tools(dialect), "it was held, so its dialect calls tools"
         assert hold.answer_id is not None
         root_id, rounds = hold.answer_id, list[Round]()
         scans_text = self._gate.scans_text(call)
@@ -377,7 +377,7 @@ def opening_of(
 
 def changed(dialect: Dialect, recorded: RecordedAnswer, outcome: Changed) -> RecordedAnswer:
     """Return a recorded answer with its changes, in the form it was recorded in."""
-    assert isinstance(dialect, CallsTools)
+    assert calls_tools(dialect)
     if recorded.form == "body":
         content = dialect.changed_body(recorded.content, outcome.changes)
     else:
@@ -387,7 +387,7 @@ def changed(dialect: Dialect, recorded: RecordedAnswer, outcome: Changed) -> Rec
 
 def joined(dialect: Dialect, opening: Opening, second: RecordedAnswer) -> RecordedAnswer:
     """Return an answer that begins with what stands of the one before it."""
-    assert isinstance(dialect, CallsTools)
+    assert calls_tools(dialect)
     if not opening.frames:
         if not opening.text:
             return second

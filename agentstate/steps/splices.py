@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from agentstate.dialects.base import CallsTools, Dialect, Round, Splice
+from agentstate.dialects.base import Dialect, Round, Splice, calls_tools
 from agentstate.ground import canonical
 from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON
@@ -51,7 +51,7 @@ class Splices:
         `step_id`: the call's own step, whose answer it does not descend from.
         """
         dialect = call.dialect
-        if not isinstance(dialect, CallsTools):
+        if not calls_tools(dialect):
             return NOTHING
         refusals = await self._store.list_refusals(call.caller.session)
         found: list[Splice] = []
@@ -116,14 +116,14 @@ class Splices:
             case Changed(changes) if any(new is None for new in changes.values()):
                 return refused_beside(body, decided), None
             case Changed(changes):
-                assert isinstance(dialect, CallsTools)
+                assert calls_tools(dialect)
                 return None, dialect.changed_body(body, changes)
             case _:
                 return None, body
 
 
 def _apply(dialect: Dialect, sent: dict[str, JSON], splices: list[Splice]) -> Applied:
-    assert isinstance(dialect, CallsTools), "its answers called tools"
+    assert calls_tools(dialect), "its answers called tools"
     body = sent
     missed: list[str] = []
     for splice in splices:

@@ -64,11 +64,12 @@ class UpstreamCall:
         else:
             task.cancel(DESERTED)
 
-    def forget(self) -> None:
-        """Let go of what refers back here: the call is over, and its memory with it."""
+    def forget(self, slim: Call) -> None:
+        """Let go of what refers back here, and of what is large in the call, which is over: `slim`
+        is what is kept of it."""
         self._stream = None
-        self._call = self._call.slim()
-        self._recording.forget()
+        self._call = slim
+        self._recording.forget(slim)
         self.entered.set()
         if (claimed := self._recording.claimed) is not None:
             self._services.ladder.note_landed(claimed.step_id)
