@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentstate.dialects.anthropic_messages import AnthropicMessages
 from agentstate.dialects.base import Dialect, ReadsPath
 from agentstate.dialects.gemini import Gemini
+from agentstate.dialects.ollama_chat import OllamaChat
 from agentstate.dialects.openai_chat import OpenAIChat
 from agentstate.dialects.openai_completions import OpenAICompletions
 from agentstate.dialects.openai_embeddings import OpenAIEmbeddings
@@ -18,6 +19,10 @@ DIALECTS: tuple[Dialect, ...] = (
     AnthropicMessages(),
     Gemini(),
 )
+
+
+# Forms that providers speak and no caller does: they are only translated into, and from.
+UPSTREAM_DIALECTS: tuple[Dialect, ...] = (OllamaChat(),)
 
 
 def dialect_for_path(path: str, query: str = "") -> Dialect | None:
@@ -36,4 +41,5 @@ def dialect_for_path(path: str, query: str = "") -> Dialect | None:
 
 def dialect_by_name(name: str) -> Dialect | None:
     """Return the dialect that settings and the record call `name`; None if there is none."""
-    return next((dialect for dialect in DIALECTS if dialect.name == name), None)
+    rows = (*DIALECTS, *UPSTREAM_DIALECTS)
+    return next((dialect for dialect in rows if dialect.name == name), None)

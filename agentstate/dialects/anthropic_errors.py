@@ -31,6 +31,10 @@ _KINDS = {
     529: "overloaded_error",
 }
 
+# The same where an error of theirs is written for a client of this API: as an upstream of it says
+# it. A 503 of others is what its 529 is.
+_THEIR_KINDS = {413: "request_too_large", 503: "overloaded_error"}
+
 # What an error of theirs means where it came without a status of its own, inside a 200.
 _STATUSES = {
     "billing_error": 402,
@@ -42,11 +46,12 @@ _STATUSES = {
 }
 
 # How errors that have no code say what others have one for. The first two are of the context, the
-# third comes with a 400, where a retry cannot help.
+# others come with a 400, where a retry cannot help.
 _CODES = {
     "prompt is too long": "context_length_exceeded",
     "exceed context limit": "context_length_exceeded",
     "credit balance is too low": "insufficient_quota",
+    "reached your specified API usage limits": "insufficient_quota",
 }
 
 
@@ -72,6 +77,16 @@ def mend_error_body(status: int, body: bytes) -> bytes | None:
     facts = openai_errors.read_error(mended)
     assert facts is not None, "an error just rendered can be read"
     return _render(status, facts.message, facts.code)
+
+
+def write_error(facts: ErrorFacts, status: int) -> bytes:
+    """Write an upstream's error, of whatever form, as Anthropic would have sent it.
+
+    It is what the status says, to this API; another vendor's word would be unknown here. Of what
+    was said all is kept: the message, and a code that says more.
+    """
+    kind = _THEIR_KINDS.get(status) or _kind_of(status)
+    return _write(kind, facts.message or f"The upstream answered HTTP {status}.", facts.code)
 
 
 def read_error(body: bytes) -> ErrorFacts | None:
@@ -105,7 +120,14 @@ def _facts(value: JSON) -> ErrorFacts | None:
 
 
 def _render(status: int, message: str, code: str | None) -> bytes:
-    kind = _KINDS.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
+    return _write(_kind_of(status), message, code)
+
+
+def _kind_of(status: int) -> str:
+    return _KINDS.get(status, "invalid_request_error" if 400 <= status < 500 else "api_error")
+
+
+def _write(kind: str, message: str, code: str | None) -> bytes:
     error: dict[str, JSON] = {"type": kind, "message": message}
     if code is not None:
         error["details"] = {"error_code": code}

@@ -3,7 +3,8 @@
 The dialect: requests are checked only as far as the proxy needs them; the rest is put together from
 `anthropic_messages_reading.py` (answers, whole or streamed), `anthropic_messages_forms.py` (the
 other form of a recorded answer), `anthropic_messages_calls.py` and `anthropic_messages_turns.py`
-(what the gate does to answers and to conversations) and `anthropic_errors.py`. The system text is a
+(what the gate does to answers and to conversations), `anthropic_messages_requests.py` and
+`anthropic_messages_answers.py` (translation) and `anthropic_errors.py`. The system text is a
 field of its own; a message in the middle of the conversation may be of the system too. Tool results
 are blocks of the user's messages, several in one.
 """
@@ -14,7 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from agentstate.dialects import (
     anthropic_errors,
+    anthropic_messages_answers,
     anthropic_messages_calls,
+    anthropic_messages_requests,
+    anthropic_messages_texts,
     anthropic_messages_turns,
 )
 from agentstate.dialects.anthropic_messages_forms import (
@@ -25,6 +29,14 @@ from agentstate.dialects.anthropic_messages_forms import (
 from agentstate.dialects.anthropic_messages_reading import MessagesAssembler, read_answer
 from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
 from agentstate.dialects.lenient import as_list, as_text, name_type
+from agentstate.dialects.neutral import (
+    AnswerHead,
+    AnswerWriter,
+    Asked,
+    Ending,
+    Receiver,
+    Written,
+)
 from agentstate.dialects.openai_fields import counted, read_model, read_object, read_stream
 from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
@@ -38,9 +50,11 @@ _OUTCOME_KEYS = frozenset(("content", "is_error"))
 
 
 class AnthropicMessages:
-    """The Messages dialect; see `base.Dialect` and `base.CallsTools` for what each promises."""
+    """The Messages dialect; see `base.Dialect`, `base.CallsTools` and `neutral.Translates` for what
+    each promises."""
 
     heartbeat = anthropic_messages_calls.HEARTBEAT
+    request_headers: tuple[tuple[bytes, bytes], ...] = anthropic_messages_requests.REQUEST_HEADERS
 
     def __init__(
         self,
@@ -69,6 +83,7 @@ class AnthropicMessages:
             messages=_read_messages(body),
             envelope=counted(body, self.list_key),
             body=body,
+            goes_on_from=_read_thread(body),
         )
 
     def tool_result_blank(self, message: JSON) -> JSON | None:
@@ -154,6 +169,10 @@ class AnthropicMessages:
         """Return a stream with its calls changed."""
         return anthropic_messages_calls.changed_events(frames, changes)
 
+    def with_text(self, body: bytes, choice: int, text: str) -> bytes:
+        """Return an answer that says something else."""
+        return anthropic_messages_texts.with_text(body, choice, text)
+
     def joined_body(self, text: str, second: bytes) -> bytes:
         """Return an answer with an earlier text before its own."""
         return anthropic_messages_calls.joined_body(text, second)
@@ -169,6 +188,34 @@ class AnthropicMessages:
     def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
         """Put what the agent has not seen back into a later request."""
         return anthropic_messages_turns.spliced(body, splice)
+
+    def request_path(self, model: str, *, streams: bool) -> tuple[str, str]:
+        """Return where requests go; whether to stream is said in their body."""
+        return "/v1/messages", ""
+
+    def read_request(self, body: Mapping[str, JSON]) -> Asked:
+        """Read a request into neutral form."""
+        return anthropic_messages_requests.read_request(body)
+
+    def write_request(self, asked: Asked, receiver: Receiver) -> Written[dict[str, JSON]]:
+        """Write a request, as the model takes it."""
+        return anthropic_messages_requests.write_request(asked, receiver)
+
+    def ending(self, answer: Answer) -> Ending:
+        """Say why an answer ended."""
+        return anthropic_messages_answers.ending(answer)
+
+    def write_answer(self, answer: Answer, ending: Ending, head: AnswerHead) -> Written[bytes]:
+        """Write another model's answer as a message."""
+        return anthropic_messages_answers.write_answer(answer, ending, head)
+
+    def answer_writer(self, head: AnswerHead) -> AnswerWriter:
+        """Return a writer for the events of one."""
+        return anthropic_messages_answers.MessagesWriter(head)
+
+    def write_error(self, facts: ErrorFacts, status: int) -> bytes:
+        """Write an upstream's error in Anthropic's words."""
+        return anthropic_errors.write_error(facts, status)
 
 
 def _read_messages(body: dict[str, JSON]) -> tuple[JSON, ...]:
@@ -188,6 +235,15 @@ def _read_messages(body: dict[str, JSON]) -> tuple[JSON, ...]:
                 param=f"messages[{position}]",
             )
     return tuple(messages)
+
+
+def _read_thread(body: dict[str, JSON]) -> str | None:
+    """Return the answer that a request goes on from where the vendor keeps the conversation.
+
+    Source: Anthropic's message threads (beta of 2026-08-12), which their tool runner uses.
+    """
+    thread = body.get("thread")
+    return as_text(thread.get("previous_message_id")) if isinstance(thread, dict) else None
 
 
 def _is_result(block: JSON) -> bool:

@@ -10,6 +10,8 @@ package 2.14, November 2026.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from agentstate.dialects import anthropic_errors, openai_errors
 from agentstate.dialects.base import Mark
 from agentstate.dialects.lenient import (
@@ -20,11 +22,11 @@ from agentstate.dialects.lenient import (
     as_object,
     as_text,
     join_text,
-    name_type,
+    read_answer_body,
     read_exact,
 )
 from agentstate.ground.canonical import JSON, encode
-from agentstate.ground.chat import Answer, Choice, ToolCall, Usage
+from agentstate.ground.chat import Answer, Choice, Piece, ToolCall, Usage
 from agentstate.ground.errors import BadRequest
 from agentstate.wire.sse import Frame
 
@@ -46,9 +48,12 @@ IMPLIED_TYPES = {
     "signature_delta": "thinking",
 }
 
+# What the text of a block is to the neutral form, by the block's type.
+_PIECE_KINDS: dict[str, Literal["text", "reasoning"]] = {"text": "text", "thinking": "reasoning"}
+
 
 class MessagesAssembler:
-    """Builds an answer from one stream; see `base.Assembler`.
+    """Builds an answer from one stream; see `base.Assembler` and `neutral.TellsPieces`.
 
     An event that cannot be read is an error: it may have held anything, a tool call included, and
     clients break on it.
@@ -110,6 +115,13 @@ class MessagesAssembler:
         self._reading.new_texts = []
         return [(0, piece) for piece in texts]
 
+    def new_pieces(self) -> list[Piece]:
+        """Return what came since this was last asked. Arguments that came whole, at the start of
+        their block, are told at its end: until then pieces may come that stand for them."""
+        pieces = self._reading.pieces
+        self._reading.pieces = []
+        return pieces or []
+
     def _mark_idle(self) -> Mark:
         return Mark.TAIL if self._is_completed else Mark.PREFACE
 
@@ -136,11 +148,9 @@ def event_type(event: dict[str, JSON], frame: Frame) -> str:
 def read_answer(body: bytes) -> Answer:
     """Read an answer that was not streamed. Never raises: what is wrong is in `fault`."""
     try:
-        value = read_exact(body)
-    except Unreadable:
-        return Answer(fault="the body is no JSON")
-    if not isinstance(value, dict):
-        return Answer(fault=f"the body is {name_type(value)}, not an object")
+        value = read_answer_body(body)
+    except Unreadable as error:
+        return Answer(fault=str(error))
     reading = _Reading()
     if anthropic_errors.is_error(value):
         reading.fault = openai_errors.tell_fault(value)
@@ -182,7 +192,7 @@ def is_tool_call(block: dict[str, JSON]) -> bool:
 class _Block:
     """One content block, as far as it was read."""
 
-    __slots__ = ("_arguments", "_input", "call_id", "is_call", "kind", "name", "text")
+    __slots__ = ("_input", "arguments", "call_id", "is_call", "is_told", "kind", "name", "text")
 
     def __init__(self, fields: dict[str, JSON]) -> None:
         self.kind = as_text(fields.get("type")) or ""
@@ -194,14 +204,15 @@ class _Block:
         if isinstance(text, str) and text:
             self.text.append(text)
         self._input = fields.get("input")
-        self._arguments: list[str] = []
+        self.arguments: list[str] = []  # as they came in pieces
+        self.is_told = False  # arguments that came whole are among the answer's pieces
 
     def take(self, delta: dict[str, JSON]) -> Mark:
         """Take in a piece and say what it holds."""
         kind = delta.get("type")
         if kind == "input_json_delta":
             if piece := as_text(delta.get("partial_json")):
-                self._arguments.append(piece)
+                self.arguments.append(piece)
             return Mark.TOOL
         if kind in ("text_delta", "thinking_delta"):
             piece = as_text(delta.get("text" if kind == "text_delta" else "thinking"))
@@ -212,20 +223,33 @@ class _Block:
         return Mark.TOOL if self.is_call else Mark.CONTENT
 
     def call(self, position: int) -> ToolCall:
-        kind = "function" if self.kind == "tool_use" else self.kind
         return ToolCall(
             position=position,
             call_id=self.call_id,
             name=self.name,
             arguments=self._join_arguments(),
-            kind=kind,
+            kind=self._call_kind,
             runs_upstream=self.kind in RUN_UPSTREAM,
         )
 
+    def piece(self, position: int, text: str) -> Piece:
+        return Piece(0, "call", text, position, self.call_id, self.name, self._call_kind)
+
+    def rest(self, position: int) -> list[Piece]:
+        """Return the arguments, where they came whole and are not told yet."""
+        if self.arguments or self.is_told or self.kind in RUN_UPSTREAM:
+            return []
+        self.is_told = True
+        return [self.piece(position, self._join_arguments())]
+
+    @property
+    def _call_kind(self) -> str:
+        return "function" if self.kind == "tool_use" else self.kind
+
     def _join_arguments(self) -> str:
         """Return the arguments as they came in pieces; else as they came at once, `{}` for none."""
-        if self._arguments:
-            return join_text(self._arguments)
+        if self.arguments:
+            return join_text(self.arguments)
         if self._input is None:
             return "{}"
         try:
@@ -242,6 +266,7 @@ class _Reading:
         "_blocks",
         "_explanation",
         "_has_begun",
+        "_has_told_refusal",
         "_model",
         "_response_id",
         "_stop_reason",
@@ -250,12 +275,14 @@ class _Reading:
         "calls",
         "fault",
         "new_texts",
+        "pieces",
     )
 
     def __init__(self) -> None:
         self.fault: str | None = None
         self.calls: list[_Block] = []  # those of the blocks that are tool calls
         self.new_texts: list[str] = []  # of the answer's text, what nobody has asked for yet
+        self.pieces: list[Piece] | None = None  # the same of all of it; None = nobody ever asked
         self._has_begun = False
         self._response_id: str | None = None
         self._model: str | None = None
@@ -264,6 +291,7 @@ class _Reading:
         self._stop_reason: str | None = None
         self._stop_sequence: str | None = None
         self._explanation: str | None = None  # of a refusal
+        self._has_told_refusal = False  # among the pieces
         self._usage: dict[str, JSON] = {}
 
     @property
@@ -282,16 +310,24 @@ class _Reading:
             case "content_block_delta":
                 delta = as_object(event.get("delta"))
                 found = self._find(as_integer(event.get("index")), delta)
-                known = len(found.text)
+                known, known_arguments = len(found.text), len(found.arguments)
                 mark = found.take(delta)
                 self._note_text(found, known)
+                if self.pieces is not None and len(found.arguments) > known_arguments:
+                    self._note_call(found, found.arguments[-1])
                 return mark
             case "content_block_stop":
                 block = self._at.get(as_integer(event.get("index")) or 0)
-                return Mark.TOOL if block is not None and block.is_call else Mark.PREFACE
+                if block is None or not block.is_call:
+                    return Mark.PREFACE
+                if self.pieces is not None:
+                    self.pieces += block.rest(self.calls.index(block))
+                return Mark.TOOL
             case "message_delta":
                 self._take_end(as_object(event.get("delta")))
                 self._take_usage(event.get("usage"))
+                if self.pieces is not None and self.is_stopped:
+                    self._note_end(self.pieces)
         return Mark.PREFACE  # a ping, or an event type that is new
 
     def take_message(self, message: dict[str, JSON]) -> None:
@@ -372,6 +408,8 @@ class _Reading:
         self._note_text(block, 0)
         if block.is_call:
             self.calls.append(block)
+            if self.pieces is not None:
+                self._note_call(block, "")
             return Mark.TOOL
         if block.kind == "fallback":
             # Anthropic's own fallback in mid-answer says which model goes on.
@@ -383,6 +421,22 @@ class _Reading:
         """Note what of a block's text is new, from its piece `known` on."""
         if block.kind == "text":
             self.new_texts += block.text[known:]
+        if self.pieces is not None and block.kind in _PIECE_KINDS:
+            kind = _PIECE_KINDS[block.kind]
+            self.pieces += [Piece(0, kind, text) for text in block.text[known:]]
+
+    def _note_call(self, block: _Block, text: str) -> None:
+        """Note a piece of a call, unless Anthropic runs it."""
+        if self.pieces is not None and block.is_call and block.kind not in RUN_UPSTREAM:
+            self.pieces.append(block.piece(self.calls.index(block), text))
+
+    def _note_end(self, pieces: list[Piece]) -> None:
+        """Note what is known at the end only: why the model refused, arguments nobody ended."""
+        for position, block in enumerate(self.calls):
+            pieces += block.rest(position)
+        if self._stop_reason == "refusal" and self._explanation and not self._has_told_refusal:
+            self._has_told_refusal = True
+            pieces.append(Piece(0, "refusal", self._explanation))
 
     def _find(self, index: int | None, delta: dict[str, JSON]) -> _Block:
         """Return the block a piece belongs to; begin it if its start did not come."""

@@ -55,6 +55,7 @@ class ErrorFacts:
     kind: str | None = None  # its own word for the class of error; None = not given
     code: str | None = None  # e.g. "insufficient_quota"; None = not given
     status: int | None = None  # the HTTP status it means, as inside a 200; None = it names none
+    retry_after_s: float | None = None  # how long it asks to wait; None = it does not say
 
 
 class Mark(Enum):
@@ -144,10 +145,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """What an agent's history lacks: rounds it has not seen, and calls it has not got."""
+    """What an agent's history lacks: rounds it has not seen, and calls it has not got; or, with no
+    rounds, what a person wrote in place of an answer it has."""
 
-    request: Mapping[str, JSON]  # the body that the first round answered
-    rounds: tuple[Round, ...]  # in order; only the last one can have calls that were not refused
+    request: Mapping[str, JSON]  # the body that the first round, or the answer, answered
+    # In order; only the last one can have calls that were not refused. () = `follows` takes the
+    # place of what was delivered.
+    rounds: tuple[Round, ...]
     # What the agent got, in the form that is not streamed: the answer after the last round, or the
     # last round's own answer without the refused calls.
     delivered: bytes
@@ -185,6 +189,15 @@ class CallsTools(Protocol):
         call come out as they went in; same errors."""
         ...
 
+    def with_text(self, body: bytes, choice: int, text: str) -> bytes:
+        """Return an answer one choice of which says `text` and nothing else, its calls, thoughts,
+        ids and usage as they were. One that was cut ends as a whole one does.
+
+        Raises:
+            BadRequest: it has no such choice, or cannot be read.
+        """
+        ...
+
     def joined_body(self, text: str, second: bytes) -> bytes:
         """Return an answer with `text` of an earlier round before its own text, a blank line
         between them; '' changes nothing, byte for byte."""
@@ -217,7 +230,7 @@ class CallsTools(Protocol):
            among their results.
         2. Else, where calls were delivered: exactly one place in the list has them by their ids.
         3. A chained request (Responses) that goes on from what was delivered: the results are added
-           that the upstream still waits for.
+           that the upstream still waits for. Without rounds it has no place: see `Chains`.
         """
         ...
 
@@ -308,6 +321,30 @@ class Dialect(Protocol):
         know. Anything else (an HTML page, text, nothing, other JSON) would break their parser: then
         an error body of the dialect that names the upstream's status and what came instead.
         """
+        ...
+
+
+@runtime_checkable
+class Chains(Protocol):
+    """A dialect whose requests can go on from an earlier answer by its id (Responses)."""
+
+    def link(self, body: Mapping[str, JSON]) -> str | None:
+        """Return the id of the answer that a request goes on from; None = of none."""
+        ...
+
+    def is_made_here(self, answer_id: str) -> bool:
+        """Say whether an answer's id is one that was made here, for another vendor's answer."""
+        ...
+
+    def has_more_hidden(self, body: Mapping[str, JSON]) -> bool:
+        """Say whether the upstream adds something else that it keeps under a name."""
+        ...
+
+    def with_link(
+        self, body: Mapping[str, JSON], request: Mapping[str, JSON], answer: bytes
+    ) -> dict[str, JSON]:
+        """Return a request with the one before it, and that one's answer, written out in it: it
+        then goes on from what that one went on from."""
         ...
 
 

@@ -4,7 +4,8 @@ Under /v1 as well, where Google's newer clients ask for it.
 
 The dialect: the rest is put together from `gemini_reading.py` (answers, whole or streamed),
 `gemini_forms.py` (the other form of a recorded answer), `gemini_calls.py` and `gemini_turns.py`
-(what the gate does to answers and to conversations) and `gemini_errors.py`.
+(what the gate does to answers and to conversations), `gemini_requests.py` and `gemini_answers.py`
+(translation) and `gemini_errors.py`.
 
 Model and stream stand in the path; so a dialect is bound to one by `at`. A stream is meant with
 `?alt=sse` only: without it Google streams one JSON list, which passes through unrecorded. Keys are
@@ -18,7 +19,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from urllib.parse import parse_qsl, unquote
 
-from agentstate.dialects import gemini_calls, gemini_errors, gemini_forms, gemini_turns
+from agentstate.dialects import (
+    gemini_answers,
+    gemini_calls,
+    gemini_errors,
+    gemini_forms,
+    gemini_requests,
+    gemini_texts,
+    gemini_turns,
+)
 from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
 from agentstate.dialects.gemini_reading import (
     RESULT_NAMES,
@@ -27,6 +36,7 @@ from agentstate.dialects.gemini_reading import (
     read_answer,
 )
 from agentstate.dialects.lenient import as_list, as_object, name_type
+from agentstate.dialects.neutral import AnswerHead, AnswerWriter, Asked, Ending, Receiver, Written
 from agentstate.dialects.openai_fields import read_choices, read_object
 from agentstate.ground.approvals import Changes
 from agentstate.ground.canonical import JSON
@@ -43,7 +53,8 @@ _CACHE_KEYS = ("cachedContent", "cached_content")
 
 
 class Gemini:
-    """The dialect; see `base.Dialect`, `ReadsPath` and `CallsTools` for what each promises."""
+    """The dialect; see `base.Dialect`, `ReadsPath` and `CallsTools`, and `neutral.Translates`, for
+    what each promises."""
 
     heartbeat = gemini_calls.HEARTBEAT
     name = "gemini"
@@ -55,6 +66,7 @@ class Gemini:
     )
     provider = "gemini"
     counted_headers: tuple[bytes, ...] = ()
+    request_headers: tuple[tuple[bytes, bytes], ...] = ()
     list_key = "contents"
     shared_keys: tuple[str, ...] = ("tools", *_SYSTEM_KEYS)
 
@@ -175,6 +187,10 @@ class Gemini:
         """Return a stream with its calls changed."""
         return gemini_calls.changed_events(frames, changes)
 
+    def with_text(self, body: bytes, choice: int, text: str) -> bytes:
+        """Return an answer that says something else."""
+        return gemini_texts.with_text(body, choice, text)
+
     def joined_body(self, text: str, second: bytes) -> bytes:
         """Return an answer with an earlier text before its own."""
         return gemini_calls.joined_body(text, second)
@@ -190,6 +206,38 @@ class Gemini:
     def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
         """Put what the agent has not seen back into a later request."""
         return gemini_turns.spliced(body, splice)
+
+    def request_path(self, model: str, *, streams: bool) -> tuple[str, str]:
+        """Return the path and query of a request for a model."""
+        return gemini_requests.request_path(model, streams=streams)
+
+    def read_request(self, body: Mapping[str, JSON]) -> Asked:
+        """Read a request that came by the path this is bound to."""
+        return gemini_requests.read_request(body, self._model, streams=self._streams)
+
+    def write_request(self, asked: Asked, receiver: Receiver) -> Written[dict[str, JSON]]:
+        """Write a request; its model stands in the path."""
+        return gemini_requests.write_request(asked, receiver)
+
+    def ending(self, answer: Answer) -> Ending:
+        """Say why an answer ended."""
+        return gemini_answers.ending(answer)
+
+    def model_fault(self, answer: Answer) -> str | None:
+        """Say how the model failed at an answer; None = it did not."""
+        return gemini_answers.model_fault(answer)
+
+    def write_answer(self, answer: Answer, ending: Ending, head: AnswerHead) -> Written[bytes]:
+        """Write an answer that is not streamed."""
+        return gemini_answers.write_answer(answer, ending, head)
+
+    def answer_writer(self, head: AnswerHead) -> AnswerWriter:
+        """Return a writer for one stream."""
+        return gemini_answers.GeminiWriter(head)
+
+    def write_error(self, facts: ErrorFacts, status: int) -> bytes:
+        """Write an upstream's error."""
+        return gemini_errors.write_error(facts, status)
 
 
 _NAMES = frozenset(("id", "name"))  # of a function's response: which call it answers

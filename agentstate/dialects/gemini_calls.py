@@ -17,6 +17,7 @@ from agentstate.dialects import openai_errors
 from agentstate.dialects.base import Ask, Tool
 from agentstate.dialects.edits import read_new_arguments
 from agentstate.dialects.gemini_reading import CALL_NAMES, GeminiAssembler, function_of
+from agentstate.dialects.gemini_schema import schema_of
 from agentstate.dialects.lenient import (
     Unreadable,
     as_integer,
@@ -38,17 +39,6 @@ HEARTBEAT = b"\r\n\r\n"
 # as anybody here knows: asked about once too often is better than run unasked.
 _RUN_BY_CLIENT = frozenset(("computer_use",))
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-
-# Google's schemas are OpenAPI's, in proto's JSON: types in capitals, large counts as texts.
-_COUNTS = frozenset(
-    ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
-)
-_SCHEMA_NAMES = {
-    "any_of": "anyOf", "prefix_items": "prefixItems", "min_items": "minItems",
-    "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
-    "min_properties": "minProperties", "max_properties": "maxProperties",
-    "additional_properties": "additionalProperties",
-}  # fmt: skip
 
 # Of a call that comes in pieces: what says so. The new arguments come in one.
 _PIECE_KEYS = frozenset(("partialArgs", "partial_args", "willContinue", "will_continue"))
@@ -72,7 +62,7 @@ def _read_tools(key: str, value: JSON) -> Iterator[Tool]:
     if name == "function_declarations":
         for function in map(as_object, as_list(value)):
             if (declared := as_text(function.get("name"))) is not None:
-                yield Tool(declared, _schema_of(function), runs_upstream=False)
+                yield Tool(declared, schema_of(function), runs_upstream=False)
     elif name == "mcp_servers":
         for server in map(as_object, as_list(value)):
             if (label := as_text(server.get("name"))) is not None:
@@ -81,44 +71,6 @@ def _read_tools(key: str, value: JSON) -> Iterator[Tool]:
         # A rule may name it in either spelling.
         for spelling in dict.fromkeys((name, key)):
             yield Tool(spelling, None, runs_upstream=name not in _RUN_BY_CLIENT)
-
-
-def _schema_of(function: dict[str, JSON]) -> JSON:
-    for name in ("parametersJsonSchema", "parameters_json_schema"):
-        if function.get(name) is not None:
-            return function[name]
-    try:
-        return _json_schema(function.get("parameters"))
-    except RecursionError:
-        return None  # nested too deeply to check anything against it
-
-
-def _json_schema(schema: JSON) -> JSON:
-    """Return one of Google's schemas as JSON schema."""
-    if not isinstance(schema, dict):
-        return schema
-    made: dict[str, JSON] = {}
-    for key, value in schema.items():
-        name = _SCHEMA_NAMES.get(key, key)
-        if name == "type" and isinstance(value, str):
-            if value.upper() != "TYPE_UNSPECIFIED":
-                made[name] = value.lower()
-        elif name == "properties" and isinstance(value, dict):
-            made[name] = {each: _json_schema(inner) for each, inner in value.items()}
-        elif name in ("anyOf", "prefixItems") and isinstance(value, list):
-            made[name] = [_json_schema(inner) for inner in value]
-        elif name in ("items", "additionalProperties"):
-            made[name] = _json_schema(value)
-        elif name in _COUNTS and isinstance(value, str) and value.isdecimal():
-            made[name] = int(value)
-        elif name != "nullable":
-            made[name] = value
-    if schema.get("nullable") is True:
-        if isinstance(kind := made.get("type"), str):
-            made["type"] = [kind, "null"]
-        if isinstance(values := made.get("enum"), list):
-            made["enum"] = [*values, None]
-    return made
 
 
 # --- changed answers ------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ Source: google.aip.dev/193, and ai.google.dev/gemini-api/docs/troubleshooting, N
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from agentstate.dialects import openai_errors
@@ -29,9 +30,12 @@ _KINDS = {
     502: "UNAVAILABLE",
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",  # Anthropic's word for "overloaded"
 }
 _INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _DOMAIN = "agentstate"
+# Of a RetryInfo: seconds, as protobuf writes a duration in JSON.
+_DELAY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)s")
 
 
 def error_body(error: AgentStateError) -> bytes:
@@ -46,6 +50,12 @@ def error_body(error: AgentStateError) -> bytes:
 def error_event(error: AgentStateError) -> bytes:
     """Render an error of ours as an event: as Google does, data without a name."""
     return sse.encode(error_body(error))
+
+
+def write_error(facts: ErrorFacts, status: int) -> bytes:
+    """Render an upstream's error that came in another form."""
+    message = facts.message or f"The upstream answered HTTP {status} and said nothing of it."
+    return _render(status, message, facts.code)
 
 
 def mend_error_body(status: int, body: bytes) -> bytes | None:
@@ -65,11 +75,19 @@ def read_error(body: bytes) -> ErrorFacts | None:
     except Unreadable:
         return None
     facts = openai_errors.facts_of(value)
-    if facts is None or facts.code is not None:
-        return facts
-    details = as_list(as_object(as_object(value).get("error")).get("details"))
-    reasons = (as_text(as_object(detail).get("reason")) for detail in details)
-    return replace(facts, code=next((each for each in reasons if each), None))
+    if facts is None:
+        return None
+    details = [
+        as_object(detail)
+        for detail in as_list(as_object(as_object(value).get("error")).get("details"))
+    ]
+    reasons = (as_text(detail.get("reason")) for detail in details)
+    delays = (_DELAY.fullmatch(as_text(detail.get("retryDelay")) or "") for detail in details)
+    return replace(
+        facts,
+        code=facts.code or next((each for each in reasons if each), None),
+        retry_after_s=next((float(each[1]) for each in delays if each), None),
+    )
 
 
 def _render(status: int, message: str, code: str | None) -> bytes:

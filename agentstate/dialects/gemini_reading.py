@@ -19,11 +19,11 @@ from agentstate.dialects.lenient import (
     as_object,
     as_text,
     join_text,
-    name_type,
+    read_answer_body,
     read_exact,
 )
 from agentstate.ground.canonical import JSON, encode
-from agentstate.ground.chat import Answer, Choice, ToolCall, Usage
+from agentstate.ground.chat import Answer, Choice, Piece, ToolCall, Usage
 from agentstate.ground.errors import BadRequest
 from agentstate.wire.sse import Frame
 
@@ -38,7 +38,7 @@ RESULT_NAMES = ("functionResponse", "function_response")
 
 
 class GeminiAssembler:
-    """Builds an answer from one stream; see `base.Assembler`."""
+    """Builds an answer from one stream; see `base.Assembler` and `neutral.TellsPieces`."""
 
     __slots__ = ("_choices_min", "_is_completed", "_reading")
 
@@ -102,6 +102,10 @@ class GeminiAssembler:
             for piece in candidate.new_texts()
         ]
 
+    def new_pieces(self) -> list[Piece]:
+        """Return what came since this was last asked, of text, thoughts and calls."""
+        return self._reading.new_pieces()
+
     def _mark_idle(self) -> Mark:
         return Mark.TAIL if self._is_completed else Mark.PREFACE
 
@@ -113,11 +117,9 @@ class GeminiAssembler:
 def read_answer(body: bytes) -> Answer:
     """Read an answer that was not streamed. Never raises: what is wrong is in `fault`."""
     try:
-        value = read_exact(body)
-    except Unreadable:
-        return Answer(fault="the body is no JSON")
-    if not isinstance(value, dict):
-        return Answer(fault=f"the body is {name_type(value)}, not an object")
+        value = read_answer_body(body)
+    except Unreadable as error:
+        return Answer(fault=str(error))
     reading = Reading()
     if openai_errors.is_error(value):
         reading.fault = openai_errors.tell_fault(value)
@@ -146,9 +148,11 @@ class _Call:
 class _Candidate:
     """One candidate, as far as it was read."""
 
-    __slots__ = ("_told", "calls", "finish_reason", "text", "thoughts")
+    __slots__ = ("_index", "_pieces", "_told", "calls", "finish_reason", "text", "thoughts")
 
-    def __init__(self) -> None:
+    def __init__(self, index: int, pieces: list[Piece] | None) -> None:
+        self._index = index
+        self._pieces = pieces  # where to tell of what comes; None = nobody asks
         self._told = 0  # how many pieces of the text were asked for
         self.text: list[str] = []
         self.thoughts: list[str] = []
@@ -163,7 +167,7 @@ class _Candidate:
             return Mark.TOOL
         if isinstance(text := fields.get("text"), str):
             if text:
-                (self.thoughts if fields.get("thought") is True else self.text).append(text)
+                self._take_text(text, is_thought=fields.get("thought") is True)
             return Mark.CONTENT if text else Mark.PREFACE
         # Whatever it is (an image, code that was run), it is more than a preface.
         return Mark.CONTENT if fields.keys() - ASIDE else Mark.PREFACE
@@ -185,6 +189,11 @@ class _Candidate:
             finish_reason=self.finish_reason,
         )
 
+    def _take_text(self, text: str, *, is_thought: bool) -> None:
+        (self.thoughts if is_thought else self.text).append(text)
+        if self._pieces is not None:
+            self._pieces.append(Piece(self._index, "reasoning" if is_thought else "text", text))
+
     def _take_call(self, fields: dict[str, JSON]) -> None:
         name = as_text(fields.get("name")) or ""
         if not name and self.calls:
@@ -193,19 +202,41 @@ class _Candidate:
         else:
             call = _Call(as_text(fields.get("id")), name)
             self.calls.append(call)
+        known = call.arguments
         pieces = fields.get("partialArgs", fields.get("partial_args"))
         if pieces is not None:
             call.arguments += _render(pieces)
         elif "args" in fields or not call.arguments:
             call.arguments = _render(fields.get("args") or {})
+        if self._pieces is not None:
+            # Arguments that replace earlier ones cannot be told in pieces; no API sends them so.
+            self._pieces.append(
+                Piece(
+                    self._index,
+                    "call",
+                    call.arguments.removeprefix(known),
+                    len(self.calls) - 1,
+                    call.call_id,
+                    call.name,
+                )
+            )
 
 
 class Reading:
     """An answer, as far as it was read: from chunks or from a body."""
 
-    __slots__ = ("block_reason", "candidates", "fault", "model", "response_id", "usage")
+    __slots__ = (
+        "_pieces",
+        "block_reason",
+        "candidates",
+        "fault",
+        "model",
+        "response_id",
+        "usage",
+    )
 
     def __init__(self) -> None:
+        self._pieces: list[Piece] | None = None  # that nobody has got; None = nobody asks
         self.response_id: str | None = None
         self.model: str | None = None
         self.usage: Usage | None = None
@@ -226,7 +257,7 @@ class Reading:
             if not isinstance(candidate, dict):
                 continue
             index = as_integer(candidate.get("index"))  # left out where it is 0
-            reading = self.candidates.setdefault(position if index is None else index, _Candidate())
+            reading = self._candidate(position if index is None else index)
             for part in as_list(as_object(candidate.get("content")).get("parts")):
                 try:
                     piece = reading.take(part)
@@ -238,6 +269,14 @@ class Reading:
             reading.finish_reason = as_text(candidate.get("finishReason")) or reading.finish_reason
         return mark
 
+    def new_pieces(self) -> list[Piece]:
+        """Return what came since this was last asked; from the first time on it is kept for it."""
+        if self._pieces is None:
+            self._pieces = []
+        told = self._pieces.copy()
+        self._pieces.clear()  # each candidate has this list
+        return told
+
     def missing(self) -> str | None:
         """Say what is missing to a complete answer, None = nothing."""
         if not self.candidates and self.block_reason is None:
@@ -248,6 +287,12 @@ class Reading:
                 said = "no finish reason" if not reason else f"the finish reason {reason!r}"
                 return f"candidate {index} has {said}"
         return None
+
+    def _candidate(self, index: int) -> _Candidate:
+        found = self.candidates.get(index)
+        if found is None:
+            found = self.candidates[index] = _Candidate(index, self._pieces)
+        return found
 
     def answer(self, fault: str | None) -> Answer:
         choices = [each.choice(index) for index, each in sorted(self.candidates.items())]

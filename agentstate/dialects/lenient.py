@@ -9,6 +9,7 @@ The `as_` functions look into values of unknown shape without a branch at every 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from agentstate.ground.canonical import JSON, Number
@@ -52,6 +53,21 @@ def read_exact(data: bytes | str) -> JSON:
     return value
 
 
+def read_answer_body(body: bytes, reader: Callable[[bytes], JSON] = read_exact) -> dict[str, JSON]:
+    """Read the body of an answer, which is an object or no answer.
+
+    Raises:
+        Unreadable: it is none; the error says what it is, as a fault of an answer.
+    """
+    try:
+        value = reader(body)
+    except Unreadable as error:
+        raise Unreadable("the body is no JSON") from error
+    if not isinstance(value, dict):
+        raise Unreadable(f"the body is {name_type(value)}, not an object")
+    return value
+
+
 def as_object(value: JSON) -> dict[str, JSON]:
     """Return `value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}
@@ -76,6 +92,14 @@ def as_count(value: JSON) -> int | None:
     """Return `value` if it is an integer from 0 to `COUNT_MAX`, else None."""
     count = as_integer(value)
     return count if count is not None and 0 <= count <= COUNT_MAX else None
+
+
+def split_data_url(url: str) -> tuple[str | None, str]:
+    """Return (media type, base64) of a data URL; '' = it is none, or its data is no base64."""
+    head, _, data = url.partition(",")
+    if head[:5].lower() != "data:" or not head.endswith(";base64"):
+        return None, ""
+    return head[5:].partition(";")[0] or None, data
 
 
 def join_text(pieces: list[str]) -> str:

@@ -3,7 +3,8 @@
 The dialect: requests are checked only as far as the proxy needs them; the rest is put together from
 `openai_chat_reading.py` (answers, whole or streamed), `openai_chat_forms.py` (the other form of a
 recorded answer), `openai_chat_calls.py`, `openai_chat_joins.py` and `openai_chat_history.py` (what
-the gate needs) and `openai_errors.py`. A variant builds on `OpenAIChat` and says what differs.
+the gate needs), `openai_chat_requests.py` and `openai_chat_answers.py` (translation) and
+`openai_errors.py`. A variant builds on `OpenAIChat` and says what differs.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from agentstate.dialects import (
+    openai_chat_answers,
     openai_chat_calls,
     openai_chat_history,
     openai_chat_joins,
+    openai_chat_requests,
+    openai_chat_texts,
     openai_errors,
 )
 from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
 from agentstate.dialects.lenient import as_object, name_type
+from agentstate.dialects.neutral import AnswerHead, Asked, Ending, Receiver, Written
+from agentstate.dialects.openai_chat_answers import ChatAnswerWriter
 from agentstate.dialects.openai_chat_forms import DONE_FRAME, body_from_events, events_from_body
 from agentstate.dialects.openai_chat_reading import ChatAssembler, read_answer
 from agentstate.dialects.openai_fields import (
@@ -36,7 +42,10 @@ from agentstate.wire.sse import Frame
 
 
 class OpenAIChat:
-    """The chat dialect; see `base.Dialect` and `base.CallsTools` for what each method promises."""
+    """The chat dialect; what each method promises is in `base.Dialect`, `base.CallsTools` and
+    `neutral.Translates`."""
+
+    request_headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def __init__(
         self,
@@ -148,6 +157,10 @@ class OpenAIChat:
         """Change the calls of a stream."""
         return openai_chat_calls.changed_events(frames, changes)
 
+    def with_text(self, body: bytes, choice: int, text: str) -> bytes:
+        """Return an answer that says something else."""
+        return openai_chat_texts.with_text(body, choice, text)
+
     def joined_body(self, text: str, second: bytes) -> bytes:
         """Put a text before the first choice's own."""
         return openai_chat_joins.joined_body(text, second)
@@ -163,6 +176,34 @@ class OpenAIChat:
     def spliced(self, body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
         """Put back what an agent has not seen."""
         return openai_chat_history.spliced(body, splice)
+
+    def request_path(self, model: str, *, streams: bool) -> tuple[str, str]:
+        """Return the one path there is."""
+        return "/v1/chat/completions", ""
+
+    def read_request(self, body: Mapping[str, JSON]) -> Asked:
+        """Read a request into neutral form."""
+        return openai_chat_requests.read_request(body)
+
+    def write_request(self, asked: Asked, receiver: Receiver) -> Written[dict[str, JSON]]:
+        """Write a request for OpenAI, or for what is compatible with it."""
+        return openai_chat_requests.write_request(asked, receiver)
+
+    def ending(self, answer: Answer) -> Ending:
+        """Say why an answer ended, by the first choice."""
+        return openai_chat_answers.ending(answer)
+
+    def write_answer(self, answer: Answer, ending: Ending, head: AnswerHead) -> Written[bytes]:
+        """Write an answer that is not streamed."""
+        return openai_chat_answers.write_answer(answer, ending, head)
+
+    def answer_writer(self, head: AnswerHead) -> ChatAnswerWriter:
+        """Return a writer for one stream."""
+        return ChatAnswerWriter(head)
+
+    def write_error(self, facts: ErrorFacts, status: int) -> bytes:
+        """Write an upstream's error."""
+        return openai_errors.write_error(facts, status)
 
 
 def _mask_part(part: JSON, mask: Callable[[str], str]) -> JSON:

@@ -136,8 +136,15 @@ def _spliced(body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None
         at = _find_by_ids(messages, before, delivered)
     if at is None:
         return None
-    *earlier, last = splice.rounds
     heard = as_object(messages[at])
+    if not splice.rounds:
+        # Another text is the agent's own, or the one that stands.
+        if splice.follows is None or _text(heard).strip() != _text(delivered).strip():
+            return None
+        kept = {key: heard[key] for key in heard if key != "refusal"}
+        said: JSON = {**kept, "content": read_message(splice.follows).get("content")}
+        return {**body, "messages": [*messages[:at], said, *messages[at + 1 :]]}
+    *earlier, last = splice.rounds
     seen = [item for each in earlier for item in _round_messages(each)]
     if splice.follows is None:
         seen += _completed(heard, last, is_joined=bool(earlier))

@@ -8,6 +8,8 @@ is neither empty nor `error`, and no error came (DESIGN section 4).
 
 from __future__ import annotations
 
+from typing import Literal
+
 from agentstate.dialects import openai_errors
 from agentstate.dialects.base import Mark
 from agentstate.dialects.lenient import (
@@ -17,18 +19,20 @@ from agentstate.dialects.lenient import (
     as_object,
     as_text,
     join_text,
-    name_type,
     read,
+    read_answer_body,
 )
-from agentstate.dialects.tool_deltas import ToolDeltas
+from agentstate.dialects.tool_deltas import CallBuilder, ToolDeltas
 from agentstate.ground.canonical import JSON
-from agentstate.ground.chat import Answer, Choice, Usage
+from agentstate.ground.chat import Answer, Choice, Piece, Usage
 from agentstate.wire.sse import Frame
 
 DONE = b"[DONE]"
 
 # Finish reasons that finish nothing. All others do, known or not: servers invent their own.
 NOT_TERMINAL = frozenset(("", "error"))
+
+_REASONING_KEYS = ("reasoning_content", "reasoning")  # the first that says something counts
 
 
 class ChatAssembler:
@@ -106,6 +110,10 @@ class ChatAssembler:
         self._reading.new_text.clear()
         return pieces
 
+    def new_pieces(self) -> list[Piece]:
+        """Return the pieces that came since this was last asked; see `neutral.TellsPieces`."""
+        return self._reading.new_pieces()
+
     def _mark_idle(self) -> Mark:
         return Mark.TAIL if self._is_completed else Mark.PREFACE
 
@@ -130,11 +138,9 @@ class ChatAssembler:
 def read_answer(body: bytes) -> Answer:
     """Read an answer that was not streamed. Never raises: what is wrong is in `fault`."""
     try:
-        value = read(body)
-    except Unreadable:
-        return Answer(fault="the body is no JSON")
-    if not isinstance(value, dict):
-        return Answer(fault=f"the body is {name_type(value)}, not an object")
+        value = read_answer_body(body, read)
+    except Unreadable as error:
+        return Answer(fault=str(error))
     reading = _Reading()
     reading.take_head(value)
     if openai_errors.is_error(value):
@@ -185,24 +191,30 @@ class _ChoiceReading:
 
     __slots__ = (
         "_new_text",
+        "_reasoning_key",
         "finish_reason",
         "index",
+        "pieces",
         "reasoning",
-        "reasoning_content",
         "refusal",
+        "stop_sequence",
         "text",
         "tools",
     )
 
-    def __init__(self, index: int, new_text: list[tuple[int, str]]) -> None:
+    def __init__(
+        self, index: int, new_text: list[tuple[int, str]], pieces: list[Piece] | None
+    ) -> None:
         self.index = index
         self._new_text = new_text
+        self.pieces = pieces  # None = nobody wants them
         self.text: list[str] = []
         self.refusal: list[str] = []
-        self.reasoning_content: list[str] = []
         self.reasoning: list[str] = []
+        self._reasoning_key: str | None = None  # the name it came under; None = none came
         self.tools = ToolDeltas()
         self.finish_reason: str | None = None
+        self.stop_sequence: str | None = None  # the one that ended it; None = none is known to
 
     @property
     def is_finished(self) -> bool:
@@ -217,12 +229,12 @@ class _ChoiceReading:
             if key == "tool_calls":
                 for call in as_list(value):
                     if isinstance(call, dict):
-                        (self.tools.add if is_whole else self.tools.feed)(call)
+                        self._tell_call((self.tools.add if is_whole else self.tools.feed)(call))
                         mark = Mark.TOOL
                 continue
             if key == "function_call":
                 if isinstance(value, dict):
-                    self.tools.feed_legacy(value)
+                    self._tell_call(self.tools.feed_legacy(value))
                     mark = Mark.TOOL
                 continue
             if key == "content":
@@ -230,28 +242,48 @@ class _ChoiceReading:
                 self.text.append(text)
                 if text:
                     self._new_text.append((self.index, text))
+                    self._tell("text", text)
             elif key == "refusal" and isinstance(value, str):
                 self.refusal.append(value)
-            elif key == "reasoning_content" and isinstance(value, str):
-                self.reasoning_content.append(value)
-            elif key == "reasoning" and isinstance(value, str):
+                self._tell("refusal", value)
+            elif (
+                key in _REASONING_KEYS
+                and isinstance(value, str)
+                and key == self._choose_reasoning(fields)
+            ):
                 self.reasoning.append(value)
+                self._tell("reasoning", value)
             # Whatever it is (audio, annotations), it is more than a preface.
             if mark is Mark.PREFACE:
                 mark = Mark.CONTENT
         return mark
 
     def choice(self) -> Choice:
-        # Some send the same reasoning under both names.
-        reasoning = self.reasoning_content or self.reasoning
         return Choice(
             index=self.index,
             text=join_text(self.text),
             refusal=join_text(self.refusal) if self.refusal else None,
-            reasoning=join_text(reasoning) if reasoning else None,
+            reasoning=join_text(self.reasoning) if self.reasoning else None,
             tool_calls=tuple(call.build() for call in self.tools.calls),
             finish_reason=self.finish_reason,
         )
+
+    def _choose_reasoning(self, fields: dict[str, JSON]) -> str:
+        """Return the name that counts: some send the same reasoning under both."""
+        if self._reasoning_key is None:
+            self._reasoning_key = next(key for key in _REASONING_KEYS if as_text(fields.get(key)))
+        return self._reasoning_key
+
+    def _tell(self, kind: Literal["text", "refusal", "reasoning"], text: str) -> None:
+        if self.pieces is not None:
+            self.pieces.append(Piece(self.index, kind, text))
+
+    def _tell_call(self, call: CallBuilder) -> None:
+        if self.pieces is not None:
+            at, latest = call.position, call.latest
+            self.pieces.append(
+                Piece(self.index, "call", latest, at, call.call_id, call.name, call.kind)
+            )
 
 
 class _Reading:
@@ -263,6 +295,7 @@ class _Reading:
         "model",
         "new_text",
         "open_choices",
+        "pieces",
         "response_id",
         "tier",
         "usage",
@@ -277,6 +310,17 @@ class _Reading:
         self.choices: dict[int, _ChoiceReading] = {}
         self.open_choices = 0  # how many of them are not finished
         self.new_text: list[tuple[int, str]] = []  # not asked for yet
+        self.pieces: list[Piece] | None = None  # the same; None = nobody ever asked
+
+    def new_pieces(self) -> list[Piece]:
+        """Return the pieces since this was last asked; from the first time on they are kept."""
+        if self.pieces is None:
+            self.pieces = []
+            for choice in self.choices.values():
+                choice.pieces = self.pieces
+        pieces = self.pieces[:]
+        self.pieces.clear()
+        return pieces
 
     def take_head(self, fields: dict[str, JSON]) -> None:
         """Take in what a body and each of a stream's chunks say besides the choices."""
@@ -326,8 +370,16 @@ class _Reading:
             usage=self.usage,
             fault=fault,
             is_complete=fault is None,
-            extra={"service_tier": self.tier} if self.tier is not None else {},
+            extra=self._extra(),
         )
+
+    def _extra(self) -> dict[str, str]:
+        first = self.choices[min(self.choices)] if self.choices else None
+        facts = {
+            "service_tier": self.tier,
+            "stop_sequence": first.stop_sequence if first is not None else None,
+        }
+        return {key: value for key, value in facts.items() if value is not None}
 
     def sorted_choices(self) -> list[_ChoiceReading]:
         return [self.choices[index] for index in sorted(self.choices)]
@@ -336,7 +388,7 @@ class _Reading:
         at = choice_index(index, position)
         reading = self.choices.get(at)
         if reading is None:
-            reading = self.choices[at] = _ChoiceReading(at, self.new_text)
+            reading = self.choices[at] = _ChoiceReading(at, self.new_text, self.pieces)
             self.open_choices += 1
         return reading
 
@@ -349,6 +401,10 @@ class _Reading:
             return
         was_finished = reading.is_finished
         reading.finish_reason = reason
+        if reason == "stop":
+            # vLLM's and SGLang's names for what was hit. A number is a token's, so a natural end.
+            hit = as_text(choice.get("stop_reason")) or as_text(choice.get("matched_stop"))
+            reading.stop_sequence = hit or reading.stop_sequence
         self.open_choices += int(was_finished) - int(reading.is_finished)
 
 

@@ -21,8 +21,8 @@ from agentstate.dialects.lenient import (
     as_object,
     as_text,
     join_text,
-    name_type,
     read,
+    read_answer_body,
     read_exact,
 )
 from agentstate.dialects.openai_chat_forms import DONE_FRAME
@@ -76,11 +76,9 @@ class OpenAICompletions(OpenAIPlain):
     def read_answer(self, body: bytes) -> Answer:
         """Read an answer that was not streamed."""
         try:
-            value = read(body)
-        except Unreadable:
-            return Answer(fault="the body is no JSON")
-        if not isinstance(value, dict):
-            return Answer(fault=f"the body is {name_type(value)}, not an object")
+            value = read_answer_body(body, read)
+        except Unreadable as error:
+            return Answer(fault=str(error))
         reading = _Reading()
         if openai_errors.is_error(value):
             reading.fault = openai_errors.tell_fault(value)
@@ -138,6 +136,10 @@ class OpenAICompletions(OpenAIPlain):
         """Return the stream as it is: it has no calls."""
         openai_completions_calls.check_unchanged(changes)
         return b"".join(frame.raw for frame in frames)
+
+    def with_text(self, body: bytes, choice: int, text: str) -> bytes:
+        """Return an answer that says something else."""
+        return openai_completions_calls.with_text(body, choice, text)
 
     def joined_body(self, text: str, second: bytes) -> bytes:
         """Put a text before the first choice's own."""

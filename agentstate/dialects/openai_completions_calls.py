@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agentstate.dialects.base import Round, Splice
+from agentstate.dialects.edits import no_choice
 from agentstate.dialects.lenient import Unreadable, as_integer, as_list, as_object, as_text, read
 from agentstate.dialects.openai_chat_calls import read_body
 from agentstate.dialects.openai_chat_history import OBSERVATION
@@ -28,6 +29,24 @@ def check_unchanged(changes: Changes) -> None:
     """Raise `BadRequest` if there is anything to change: an answer of this form has no calls."""
     if changes:
         raise BadRequest("A text completion has no tool calls that could be changed.")
+
+
+def with_text(body: bytes, choice: int, text: str) -> bytes:
+    """Put a text in the place of a choice's own; see `base.CallsTools`. Where the request asked for
+    its prompt back (`echo`), that is a part of the text."""
+    value = read_body(body)
+    found = dict(_choices(value))
+    if choice not in found:
+        raise no_choice(choice, len(found))
+    changed = {**found[choice], "text": text}
+    if changed.get("logprobs") is not None:
+        changed["logprobs"] = None  # they speak of the old text
+    if changed.get("finish_reason") in ("length", "content_filter"):
+        changed["finish_reason"] = "stop"  # what a person wrote is whole
+    choices = as_list(value.get("choices"))
+    return encode(
+        {**value, "choices": [changed if each is found[choice] else each for each in choices]}
+    )
 
 
 def joined_body(text: str, second: bytes) -> bytes:

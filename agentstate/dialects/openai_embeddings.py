@@ -11,7 +11,14 @@ from collections.abc import Iterable
 
 from agentstate.dialects import openai_errors
 from agentstate.dialects.base import Ask, Mark
-from agentstate.dialects.lenient import Unreadable, as_object, as_text, name_type, read
+from agentstate.dialects.lenient import (
+    Unreadable,
+    as_object,
+    as_text,
+    name_type,
+    read,
+    read_answer_body,
+)
 from agentstate.dialects.openai_chat_reading import read_usage
 from agentstate.dialects.openai_fields import counted, read_model, read_object
 from agentstate.dialects.openai_plain import OpenAIPlain
@@ -45,11 +52,9 @@ class OpenAIEmbeddings(OpenAIPlain):
     def read_answer(self, body: bytes) -> Answer:
         """Read an answer. It has no choices: there is no text to show."""
         try:
-            value = read(body)
-        except Unreadable:
-            return Answer(fault="the body is no JSON")
-        if not isinstance(value, dict):
-            return Answer(fault=f"the body is {name_type(value)}, not an object")
+            value = read_answer_body(body, read)
+        except Unreadable as error:
+            return Answer(fault=str(error))
         fault = _find_fault(value)
         return Answer(
             response_id=as_text(value.get("id")),

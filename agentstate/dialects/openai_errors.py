@@ -10,7 +10,7 @@ from __future__ import annotations
 from agentstate.dialects.base import ErrorFacts
 from agentstate.dialects.lenient import Unreadable, as_integer, as_object, as_text, read
 from agentstate.ground.canonical import JSON, encode
-from agentstate.ground.errors import AgentStateError, ClientError, shorten
+from agentstate.ground.errors import AgentStateError, BudgetReached, ClientError, shorten
 from agentstate.wire import sse
 
 # OpenAI's two words for "you" and "we"; what exactly went wrong is in `code`.
@@ -33,6 +33,15 @@ _STATUSES = {
     "server_error": 500,
 }
 
+# The words for an error of another vendor, (type, code) by its status; the rest is "you" or "we".
+# Source: the page above, November 2026.
+_WORDS: dict[int, tuple[str, str | None]] = {
+    401: (_THEIR_FAULT, "invalid_api_key"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+    503: ("service_unavailable_error", None),
+    529: ("service_unavailable_error", None),  # Anthropic's status for an overload
+}
+
 _FAULT_CHARS_MAX = 400  # of their words in a fault: some append the whole request
 
 # How servers that send no code say that the request does not fit: OpenAI and vLLM, llama.cpp.
@@ -43,6 +52,8 @@ def error_body(error: AgentStateError) -> bytes:
     """Render an error of ours as a JSON body."""
     message = error.message if error.hint is None else f"{error.message} {error.hint}"
     kind = _THEIR_FAULT if isinstance(error, ClientError) else _OUR_FAULT
+    if isinstance(error, BudgetReached):
+        kind = "insufficient_quota"  # its word for a budget that is used up; no client tries again
     return _render(message, kind, error.param, error.code)
 
 
@@ -51,9 +62,21 @@ def error_event(error: AgentStateError) -> bytes:
     return sse.encode(error_body(error))
 
 
+def write_error(facts: ErrorFacts, status: int) -> bytes:
+    """Write an upstream's error, whatever form it came in, with OpenAI's words for this status.
+
+    A type of its own is kept where it is one of OpenAI's for the same status, a code always.
+    """
+    kind, code = _WORDS.get(status, (_kind_of(status), None))
+    if facts.kind is not None and _STATUSES.get(facts.kind) == status:
+        kind = facts.kind
+    message = facts.message or f"The upstream answered HTTP {status} and said nothing more."
+    return _render(message, kind, None, facts.code or code)
+
+
 def mend_error_body(status: int, body: bytes) -> bytes | None:
     """Return None if `body` is a JSON object, else an error body that tells what came instead."""
-    kind = _THEIR_FAULT if 400 <= status < 500 else _OUR_FAULT
+    kind = _kind_of(status)
     what = "text that is no JSON"
     try:
         value = read(body)
@@ -124,6 +147,10 @@ def facts_of(value: JSON) -> ErrorFacts | None:
     if status is None:
         status = _STATUSES.get(code or "") or _STATUSES.get(kind or "")
     return ErrorFacts(message, kind, code, status)
+
+
+def _kind_of(status: int) -> str:
+    return _THEIR_FAULT if 400 <= status < 500 else _OUR_FAULT
 
 
 def _read_status(fields: dict[str, JSON]) -> int | None:

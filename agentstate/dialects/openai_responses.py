@@ -2,8 +2,9 @@
 
 The dialect: requests are checked only as far as the proxy needs them; the rest is put together from
 `openai_responses_reading.py` and `openai_responses_items.py` (answers, whole or streamed),
-`openai_responses_forms.py` (the other form of a recorded answer), `openai_errors.py`, and what the
-gate needs: `openai_responses_calls.py`, `_joins.py`, `_rounds.py` and `_splices.py`.
+`openai_responses_forms.py` (the other form of a recorded answer), `openai_errors.py`; what the gate
+needs: `openai_responses_calls.py`, `_joins.py`, `_rounds.py` and `_splices.py`; and translation:
+`openai_responses_requests.py` and `openai_responses_answers.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from agentstate.dialects import (
     openai_errors,
+    openai_responses_answers,
     openai_responses_calls,
+    openai_responses_chain,
     openai_responses_joins,
+    openai_responses_requests,
     openai_responses_rounds,
     openai_responses_splices,
+    openai_responses_texts,
 )
 from agentstate.dialects.base import Ask, ErrorFacts, Round, Splice, Tool
 from agentstate.dialects.lenient import Unreadable, as_object, as_text, name_type, read_exact
+from agentstate.dialects.neutral import AnswerHead, Asked, Ending, Receiver, Written
 from agentstate.dialects.openai_fields import UNCOUNTED, read_model, read_object, read_stream
 from agentstate.dialects.openai_responses_forms import body_from_events, events_from_body
 from agentstate.dialects.openai_responses_reading import (
@@ -59,6 +65,7 @@ class OpenAIResponses:
         self.paths: tuple[str, ...] = ("/responses",)
         self.provider = "openai"
         self.counted_headers: tuple[bytes, ...] = ()
+        self.request_headers: tuple[tuple[bytes, bytes], ...] = ()
         self.list_key = "input"
         self.shared_keys: tuple[str, ...] = ("instructions", "tools", "text")
         self.heartbeat = sse.comment(b"held")
@@ -85,6 +92,24 @@ class OpenAIResponses:
             has_hidden_part=any(body.get(key) is not None for key in _CONTEXTS),
             passes_through=body.get("background") is True,
         )
+
+    def link(self, body: Mapping[str, JSON]) -> str | None:
+        """Return the response that a request goes on from."""
+        return openai_responses_chain.link(body)
+
+    def is_made_here(self, answer_id: str) -> bool:
+        """Say whether a response's id was made here."""
+        return openai_responses_answers.is_made_here(answer_id)
+
+    def has_more_hidden(self, body: Mapping[str, JSON]) -> bool:
+        """Say whether a request names a conversation or a prompt."""
+        return openai_responses_chain.has_more_hidden(body)
+
+    def with_link(
+        self, body: Mapping[str, JSON], request: Mapping[str, JSON], answer: bytes
+    ) -> dict[str, JSON]:
+        """Write out the request before this one, and its answer."""
+        return openai_responses_chain.with_link(body, request, answer)
 
     def tool_result_blank(self, message: JSON) -> JSON | None:
         """Leave out what a tool gave back."""
@@ -163,6 +188,34 @@ class OpenAIResponses:
         """Make an upstream's error body readable; None = it is."""
         return openai_errors.mend_error_body(status, body)
 
+    def request_path(self, model: str, *, streams: bool) -> tuple[str, str]:
+        """Return the path of every request."""
+        return f"/v1{self.paths[0]}", ""
+
+    def read_request(self, body: Mapping[str, JSON]) -> Asked:
+        """Read a request into neutral form."""
+        return openai_responses_requests.read_request(body)
+
+    def write_request(self, asked: Asked, receiver: Receiver) -> Written[dict[str, JSON]]:
+        """Write a request from neutral form."""
+        return openai_responses_requests.write_request(asked, receiver)
+
+    def ending(self, answer: Answer) -> Ending:
+        """Say why an answer ended."""
+        return openai_responses_answers.ending(answer)
+
+    def write_answer(self, answer: Answer, ending: Ending, head: AnswerHead) -> Written[bytes]:
+        """Write a whole answer from neutral form."""
+        return openai_responses_answers.write_answer(answer, ending, head)
+
+    def answer_writer(self, head: AnswerHead) -> openai_responses_answers.ResponsesWriter:
+        """Return a writer for one stream."""
+        return openai_responses_answers.ResponsesWriter(head)
+
+    def write_error(self, facts: ErrorFacts, status: int) -> bytes:
+        """Write an upstream's error, whatever form it came in."""
+        return openai_errors.write_error(facts, status)
+
     def tools(self, ask: Ask) -> tuple[Tool, ...]:
         """Return the tools a request offers; of a namespace those that are in it."""
         return openai_responses_calls.list_tools(ask.body)
@@ -174,6 +227,10 @@ class OpenAIResponses:
     def changed_events(self, frames: Sequence[Frame], changes: Changes) -> bytes:
         """Return a whole stream, changed likewise."""
         return openai_responses_calls.changed_events(frames, changes)
+
+    def with_text(self, body: bytes, choice: int, text: str) -> bytes:
+        """Return an answer that says something else."""
+        return openai_responses_texts.with_text(body, choice, text)
 
     def joined_body(self, text: str, second: bytes) -> bytes:
         """Return an answer with a message before it that has the text of an earlier round."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from agentstate.dialects.base import Mark
 from agentstate.dialects.lenient import as_integer, as_list, as_object, as_text, join_text
+from agentstate.dialects.tool_deltas import write_arguments
 from agentstate.ground.canonical import JSON
 
 # Calls that carry a name; every other one is named by its type.
@@ -113,11 +114,24 @@ def input_fields(item: dict[str, JSON]) -> tuple[str, ...]:
     return ()
 
 
+def read_input(item: dict[str, JSON]) -> str:
+    """Return the text of a call's arguments, or its action as JSON; an object wherever it can be
+    one, so that a rule can look into it."""
+    fields = input_fields(item)
+    if len(fields) == 1:
+        match item[fields[0]]:
+            case str(text) if fields[0] in ("arguments", "input"):
+                return text
+            case dict(one):
+                return write_arguments(one)
+    return write_arguments({key: item[key] for key in fields}) if fields else ""
+
+
 class Item:
     """One output item, as far as it has arrived."""
 
     __slots__ = ("_parts", "_pieces", "_told", "call_id", "fields", "is_announced", "is_done",
-                 "item_id", "kind", "place")  # fmt: skip
+                 "item_id", "kind", "place", "position")  # fmt: skip
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -125,6 +139,7 @@ class Item:
         self.item_id: str | None = None
         self.call_id: str | None = None
         self.place: int | None = None  # as last told; None = no event named one
+        self.position = 0  # of a tool call: its index among all
         self.is_announced = False  # an `added` was seen
         self.is_done = False  # it was seen whole
         self._parts: dict[tuple[str, int], dict[str, JSON]] = {}  # by (field, place)
@@ -429,6 +444,7 @@ class Output:
             item.fields["role"] = "assistant"
         self.items.append(item)
         if is_call(kind):
+            item.position = len(self.calls)
             self.calls.append(item)
         return item
 

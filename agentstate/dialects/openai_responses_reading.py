@@ -1,7 +1,8 @@
 """Reads answers in OpenAI's Responses form, whole or as a stream, into the neutral form.
 
-What the pieces of a stream add up to is decided in `openai_responses_items.py`; here is what a
-response says of itself: its end, its usage, and its items as text, reasoning and tool calls.
+What the pieces of a stream add up to is decided in `openai_responses_items.py`, and what of it is
+new in `openai_responses_pieces.py`; here is what a response says of itself: its end, its usage, and
+its items as text, reasoning and tool calls.
 The one invariant: an answer is complete only if the response is completed, or incomplete by its
 token limit and nothing else (DESIGN section 4). A stream has ended with the event that says so;
 `[DONE]` is what some compatible servers add.
@@ -20,19 +21,19 @@ from agentstate.dialects.lenient import (
     as_list,
     as_object,
     as_text,
-    name_type,
+    read_answer_body,
     read_exact,
 )
 from agentstate.dialects.openai_responses_items import (
     NAMED_CALLS,
     Output,
-    input_fields,
     is_call,
+    read_input,
     runs_upstream,
 )
-from agentstate.dialects.tool_deltas import write_arguments
+from agentstate.dialects.openai_responses_pieces import KINDS, Pieces
 from agentstate.ground.canonical import JSON, encode
-from agentstate.ground.chat import Answer, Choice, ToolCall, Usage
+from agentstate.ground.chat import Answer, Choice, Piece, ToolCall, Usage
 from agentstate.ground.errors import AgentStateError, shorten
 from agentstate.wire import sse
 from agentstate.wire.sse import Frame
@@ -48,9 +49,6 @@ PROGRESS = frozenset(("response.created", "response.queued", "response.in_progre
 ENDS = frozenset(("response.completed", "response.incomplete", "response.done"))
 _FAILURES = frozenset(("error", "response.error", "response.failed", "response.cancelled"))
 
-# What the neutral form calls a call; a built-in one keeps its type.
-_KINDS = {"function_call": "function", "custom_tool_call": "custom"}
-
 
 class ResponsesAssembler:
     """Builds an answer from one stream; see `base.Assembler`.
@@ -59,13 +57,14 @@ class ResponsesAssembler:
     next event, for an error of ours.
     """
 
-    __slots__ = ("_fault", "_reason", "_response", "next_number", "output")
+    __slots__ = ("_fault", "_pieces", "_reason", "_response", "next_number", "output")
 
     def __init__(self) -> None:
         self._response: dict[str, JSON] = {}  # without its items
         self.output = Output()  # which item each event showed
         self._reason: str | None = None  # why it ended; None = it has not
         self._fault: str | None = None
+        self._pieces: Pieces | None = None  # None = nobody asked for them
         self.next_number = 0  # of the event that would come next
 
     def feed(self, frame: Frame) -> Mark:
@@ -84,14 +83,11 @@ class ResponsesAssembler:
         name = event_name(event, frame)
         if name in _FAILURES or frame.event == b"error" or openai_errors.is_error(event):
             return self._fail(event)
+        mark = self._take(name, event)
+        if self._pieces is not None:
+            self._pieces.take(name, event, self.output)
         if name in ENDS:
-            return self._take_end(name, as_object(event.get("response")))
-        if name in PROGRESS:
-            response = as_object(event.get("response"))
-            self._response |= response
-            mark = self.output.take_begun(as_list(response.get("output")))
-        else:
-            mark = self.output.take(name, event)
+            return mark
         if self._fault is not None:
             return Mark.ERROR
         return mark if self._reason is None else Mark.TAIL
@@ -102,8 +98,7 @@ class ResponsesAssembler:
         fault = self._fault
         if fault is None and self._reason is None:
             fault = "the stream ended before the event that completes the response"
-        places = {id(item): at for at, item in enumerate(self.output.calls)}
-        placed = [(item.whole(), places.get(id(item), 0)) for item in self.output.items]
+        placed = [(item.whole(), item.position) for item in self.output.items]
         return _build(self._response, placed, self._reason, fault)
 
     def snapshot(self) -> Answer:
@@ -120,6 +115,12 @@ class ResponsesAssembler:
         self.output.texts.clear()
         return pieces
 
+    def new_pieces(self) -> list[Piece]:
+        """Return what came since this was last asked."""
+        if self._pieces is None:
+            self._pieces = Pieces()
+        return self._pieces.give()
+
     def error_event(self, error: AgentStateError) -> bytes:
         """Render an error of ours with the number that comes next."""
         return render_error_event(error, self.next_number)
@@ -134,6 +135,15 @@ class ResponsesAssembler:
         elif self._reason is not None and status is not None:
             body["status"] = COMPLETED if self._reason == COMPLETED else "incomplete"
         return body
+
+    def _take(self, name: str, event: dict[str, JSON]) -> Mark:
+        if name in ENDS:
+            return self._take_end(name, as_object(event.get("response")))
+        if name in PROGRESS:
+            response = as_object(event.get("response"))
+            self._response |= response
+            return self.output.take_begun(as_list(response.get("output")))
+        return self.output.take(name, event)
 
     def _take_end(self, name: str, response: dict[str, JSON]) -> Mark:
         self._response |= {key: value for key, value in response.items() if key != "output"}
@@ -170,11 +180,9 @@ def event_name(event: dict[str, JSON], frame: Frame) -> str:
 def read_answer(body: bytes) -> Answer:
     """Read an answer that was not streamed. Never raises: what is wrong is in `fault`."""
     try:
-        value = read_exact(body)
-    except Unreadable:
-        return Answer(fault="the body is no JSON")
-    if not isinstance(value, dict):
-        return Answer(fault=f"the body is {name_type(value)}, not an object")
+        value = read_answer_body(body)
+    except Unreadable as error:
+        return Answer(fault=str(error))
     reason, fault = read_ending(value)
     if openai_errors.is_error(value):
         fault = openai_errors.tell_fault(value)
@@ -298,26 +306,13 @@ def _build_choice(placed: list[tuple[dict[str, JSON], int]], reason: str | None)
     )
 
 
-def read_input(item: dict[str, JSON]) -> str:
-    """Return the text of a call's arguments, or its action as JSON; an object wherever it can be
-    one, so that a rule can look into it."""
-    fields = input_fields(item)
-    if len(fields) == 1:
-        match item[fields[0]]:
-            case str(text) if fields[0] in ("arguments", "input"):
-                return text
-            case dict(one):
-                return write_arguments(one)
-    return write_arguments({key: item[key] for key in fields}) if fields else ""
-
-
 def _build_call(kind: str, item: dict[str, JSON], position: int) -> ToolCall:
     return ToolCall(
         position=position,
         call_id=as_text(item.get("call_id")) or as_text(item.get("id")),
         name=(as_text(item.get("name")) or "") if kind in NAMED_CALLS else kind,
         arguments=read_input(item),
-        kind=_KINDS.get(kind, kind),
+        kind=KINDS.get(kind, kind),
         runs_upstream=runs_upstream(item),
     )
 

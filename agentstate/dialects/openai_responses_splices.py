@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from agentstate.dialects.base import Round, Splice
 from agentstate.dialects.lenient import as_list, as_object, as_text
-from agentstate.dialects.openai_responses_items import is_call, runs_upstream
-from agentstate.dialects.openai_responses_reading import read_input
+from agentstate.dialects.openai_responses_items import is_call, read_input, runs_upstream
 from agentstate.dialects.openai_responses_rounds import (
     RESULTS,
     Items,
@@ -46,11 +45,12 @@ def spliced(body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
     same conversation) the body is returned as it is: nothing is missing, unlike where there is no
     place. A body that goes on from an id the agent knows an earlier answer by gets the last one's.
     """
-    if not splice.rounds:
+    if splice.rounds:
+        chain = _chained(body, splice)
+        if chain is not None:
+            return chain
+    elif splice.follows is None:
         return None
-    chain = _chained(body, splice)
-    if chain is not None:
-        return chain
     items, delivered = list_input(body), read_items(splice.delivered)
     found: _Found | None = None
     if _context(body) == _context(splice.request):
@@ -59,7 +59,7 @@ def spliced(body: Mapping[str, JSON], splice: Splice) -> dict[str, JSON] | None:
             found = _find_after(items, len(asked), delivered)
     if found is None and not _has_refused(items, splice):
         found = _find_calls(items, delivered)
-    if found is None:
+    if found is None or not (splice.rounds or _said(found.own).text == _said(delivered).text):
         return None
     return {**body, "input": _put_in(items, found, body, splice)}
 
@@ -273,6 +273,9 @@ def _put_in(
 ) -> list[JSON]:
     """Return the list with the rounds, and what was delivered after them, in its place."""
     whole = items[: found.start]
+    if not splice.rounds and splice.follows is not None:
+        said = _rewritten(found.own, read_items(splice.delivered), read_items(splice.follows))
+        return [*whole, *said, *found.results, *items[found.end :]]
     unseen = splice.rounds if splice.follows is not None else splice.rounds[:-1]
     for each in unseen:
         answer = read_items(each.answer)
@@ -292,6 +295,23 @@ def _put_in(
     told = {position: answer_call(item, text) for position, item, text in refused}
     restored = _restored(answer, found.own, tuple(told))
     return [*whole, *restored, *_among(results, answer, told), *rest[count:]]
+
+
+def _rewritten(own: Items, delivered: Items, follows: Items) -> list[JSON]:
+    """Return an answer as the agent sent it, with the text that a person wrote in place of its own.
+    An agent may have joined several messages into one, so the first one bears all of it."""
+    text = "".join(_text(item) for item in follows if kind_of(item) == "message")
+    message: JSON = {"type": "message", "role": "assistant", "content": text}
+    waiting = [message] if text else []
+    is_message = [kind_of(_resolved(item, delivered)) == "message" for item in own]
+    said: list[JSON] = []
+    for item, is_text in zip(own, is_message, strict=True):
+        if is_text or not (any(is_message) or kind_of(item) in _QUIET):
+            said += waiting
+            waiting = []
+        if not is_text:
+            said.append(item)
+    return [*said, *waiting]
 
 
 def _restored(answer: Items, own: Items, refused: Sequence[int]) -> list[JSON]:

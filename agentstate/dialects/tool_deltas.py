@@ -18,7 +18,7 @@ from agentstate.ground.errors import BadRequest
 class CallBuilder:
     """One tool call of one choice, as far as it has arrived."""
 
-    __slots__ = ("_pieces", "call_id", "index", "is_legacy", "kind", "name", "position")
+    __slots__ = ("_pieces", "call_id", "index", "is_legacy", "kind", "latest", "name", "position")
 
     def __init__(self, position: int, *, is_legacy: bool = False) -> None:
         self.position = position
@@ -27,6 +27,7 @@ class CallBuilder:
         self.index: int | None = None  # the first one that a piece of it said; None = none did
         self.name = ""
         self.kind = "function"
+        self.latest = ""  # what the last piece added to the arguments
         self._pieces: list[str] = []
 
     @property
@@ -45,6 +46,7 @@ class CallBuilder:
 
     def take(self, delta: dict[str, JSON], name: str) -> None:
         """Append what a piece says, in the function's, the custom tool's or the legacy form."""
+        self.latest = ""
         custom: dict[str, JSON] = {}
         function = delta
         if not self.is_legacy:
@@ -56,11 +58,10 @@ class CallBuilder:
         # Some repeat the whole name with every piece; others cut it in two.
         if name and name != self.name:
             self.name += name
-        if isinstance(text, str):
-            if text:
-                self._pieces.append(text)
-        elif text is not None:
-            self._pieces.append(write_arguments(text))
+        if text is not None:
+            self.latest = text if isinstance(text, str) else write_arguments(text)
+        if self.latest:
+            self._pieces.append(self.latest)
 
 
 class ToolDeltas:

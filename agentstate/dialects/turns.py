@@ -138,7 +138,7 @@ class _Turn:
 def _splice(
     form: Form, messages: Sequence[JSON], asked: Sequence[JSON], splice: Splice
 ) -> list[JSON] | None:
-    if not splice.rounds:
+    if not splice.rounds and splice.follows is None:
         return None
     (got,) = _read_turns(form, [form.answer(splice.delivered)])
     place = _after_asked(form, messages, asked, got) or _by_calls(form, messages, got)
@@ -149,12 +149,14 @@ def _splice(
     after = list(messages[own.end :])
     # Where the agent changed the text it is left in its own words.
     is_said = _text(own) == _text(got)
-    *earlier, last = splice.rounds
+    if not (splice.rounds or is_said):
+        return None  # its own words, or the answer that stands
     if splice.follows is not None:
         put = [message for each in splice.rounds for message in round_messages(form, each)]
         if is_said:
             mine = _restored(form, form.answer(splice.follows), own, messages, {})
         return [*before, *put, *mine, *after]
+    *earlier, last = splice.rounds
     put = [message for each in earlier for message in round_messages(form, each)]
     answer = form.answer(last.answer)
     calls = _calls(form.read(answer)[1])

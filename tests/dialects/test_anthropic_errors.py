@@ -136,3 +136,48 @@ def test_a_mended_body_has_the_published_shape(status: int, body: bytes, kind: s
     check("ErrorResponse", mended)
     assert json.loads(mended)["error"]["type"] == kind
     assert str(status) in json.loads(mended)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (402, "billing_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (408, "timeout_error"),
+        (413, "request_too_large"),
+        (422, "invalid_request_error"),
+        (429, "rate_limit_error"),
+        (500, "api_error"),
+        (502, "api_error"),
+        (503, "overloaded_error"),
+        (504, "timeout_error"),
+        (529, "overloaded_error"),
+    ],
+)
+def test_an_error_of_another_vendor_is_written_in_anthropics_words(status: int, kind: str) -> None:
+    facts = ErrorFacts("maximum context length", "server_error", "context_length_exceeded", 400)
+
+    raw = anthropic_errors.write_error(facts, status)
+
+    assert json.loads(raw) == {
+        "type": "error",
+        "error": {
+            "type": kind,
+            "message": "maximum context length",
+            "details": {"error_code": "context_length_exceeded"},
+        },
+    }
+    if status != 413:  # the package's types lack it
+        check("ErrorResponse", raw)
+    read = anthropic_errors.read_error(raw)
+    assert read is not None
+    assert (read.message, read.code) == (facts.message, facts.code)
+
+
+def test_an_error_that_says_nothing_says_its_status() -> None:
+    error = json.loads(anthropic_errors.write_error(ErrorFacts(""), 502))["error"]
+
+    assert error == {"type": "api_error", "message": "The upstream answered HTTP 502."}

@@ -56,6 +56,14 @@ def test_a_stream_brings_its_usage_unasked() -> None:
     assert not DIALECT.read_ask(ask(stream=True)).wants_usage
 
 
+def test_a_message_thread_names_what_it_goes_on_from() -> None:
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+
+    assert DIALECT.read_ask(ask(thread=thread)).goes_on_from == "msg_1"
+    assert DIALECT.read_ask(ask(thread={"type": "create"})).goes_on_from is None
+    assert DIALECT.read_ask(ask()).goes_on_from is None
+
+
 # Tool results
 
 

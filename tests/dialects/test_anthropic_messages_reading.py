@@ -15,7 +15,7 @@ from agentstate.dialects.anthropic_messages_reading import (
     read_usage,
 )
 from agentstate.dialects.base import Mark
-from agentstate.ground.chat import Answer, ToolCall, Usage
+from agentstate.ground.chat import Answer, Piece, ToolCall, Usage
 from agentstate.wire.sse import Frame, SSEDecoder
 from tests.dialects.samples_anthropic import (
     BODIES,
@@ -451,6 +451,73 @@ def test_events_are_known_by_their_data_or_else_by_their_name() -> None:
     assert read(*untyped)[0] == whole
 
 
+# Pieces
+
+
+def pieces_at_each(*events: bytes) -> tuple[MessagesAssembler, list[Piece]]:
+    """Return an assembler that was asked for its pieces after every frame, and those."""
+    assembler = MessagesAssembler()
+    found = assembler.new_pieces()
+    for frame in SSEDecoder().feed(b"".join(events)):
+        assembler.feed(frame)
+        found += assembler.new_pieces()
+    return assembler, found
+
+
+def joined(pieces: list[Piece], kind: str, position: int = 0) -> str:
+    return "".join(
+        piece.text for piece in pieces if (piece.kind, piece.position) == (kind, position)
+    )
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_pieces_add_up_to_the_answer_at_every_cut(name: str) -> None:
+    events = STREAMS[name]
+    for size in range(len(events) + 1):
+        assembler, pieces = pieces_at_each(*events[:size])
+        answer = assembler.snapshot()
+        for choice in answer.choices:
+            assert joined(pieces, "text") == choice.text
+            assert joined(pieces, "reasoning") == (choice.reasoning or "")
+            assert joined(pieces, "refusal") == (choice.refusal or "")
+            own = [call for call in choice.tool_calls if not call.runs_upstream]
+            assert {p.position for p in pieces if p.kind == "call"} == {c.position for c in own}
+            for call in own:
+                # Arguments nobody sent yet may be `{}` or may come.
+                told = joined(pieces, "call", call.position)
+                assert told == call.arguments or (told, call.arguments) == ("", "{}")
+                assert size < len(events) or told == call.arguments
+
+
+def test_pieces_that_nobody_asked_for_are_not_kept() -> None:
+    assembler = MessagesAssembler()
+    for frame in SSEDecoder().feed(b"".join(STREAMS["tool calls"])):
+        assembler.feed(frame)
+
+    assert assembler.new_pieces() == []
+
+
+def test_a_call_is_told_of_before_its_arguments() -> None:
+    _, pieces = pieces_at_each(start(), *text_block(0, "I"), *call_block(1, '{"a', '":1}'))
+
+    assert pieces == [
+        Piece(0, "text", "I"),
+        Piece(0, "call", "", 0, "call_1", "get_weather"),
+        Piece(0, "call", '{"a', 0, "call_1", "get_weather"),
+        Piece(0, "call", '":1}', 0, "call_1", "get_weather"),
+    ]
+
+
+def test_arguments_that_came_whole_are_told_once() -> None:
+    whole = block(0, {**CALL, "input": {"a": 1}})
+
+    _, ended = pieces_at_each(start(), *whole, end("tool_use"), STOP)
+    _, unended = pieces_at_each(start(content=[CALL]), end("tool_use"), STOP)
+
+    assert [piece.text for piece in ended] == ["", '{"a":1}']
+    assert len(unended) == 2
+
+
 # Junk
 
 KEYS = (
@@ -481,6 +548,7 @@ events_of_junk = st.dictionaries(st.sampled_from(KEYS), junk, max_size=6).flatma
 @settings(derandomize=True, deadline=None, database=None, max_examples=150)
 def test_no_event_of_the_right_type_and_the_wrong_shape_raises(events: list[Any]) -> None:
     assembler = MessagesAssembler()
+    assembler.new_pieces()
 
     for each in events:
         data = json.dumps(each).encode()

@@ -9,7 +9,8 @@ import pytest
 
 from agentstate.dialects.base import Mark
 from agentstate.dialects.gemini_reading import GeminiAssembler, read_answer
-from agentstate.ground.chat import Answer, ToolCall, Usage
+from agentstate.dialects.lenient import join_text
+from agentstate.ground.chat import Answer, Piece, ToolCall, Usage
 from agentstate.wire.sse import Frame, SSEDecoder
 from tests.dialects import samples_gemini as sample
 
@@ -119,3 +120,69 @@ def test_what_is_no_event_of_an_answer_is_an_error(data: bytes) -> None:
     )
     assert marks[-1] is Mark.ERROR
     assert not answer.is_complete
+
+
+def join_pieces(pieces: list[Piece]) -> dict[tuple[int, str, int], str]:
+    """Join pieces by what they are of."""
+    texts: dict[tuple[int, str, int], list[str]] = {}
+    for piece in pieces:
+        texts.setdefault((piece.choice, piece.kind, piece.position), []).append(piece.text)
+    return {key: join_text(each) for key, each in texts.items()}
+
+
+def values_of(answer: Answer) -> dict[tuple[int, str, int], str]:
+    """Return what the pieces of an answer have to be, joined."""
+    found: dict[tuple[int, str, int], str] = {}
+    for choice in answer.choices:
+        for kind, text in (("text", choice.text), ("reasoning", choice.reasoning)):
+            if text:
+                found[choice.index, kind, 0] = text
+        for call in choice.tool_calls:
+            found[choice.index, "call", call.position] = call.arguments
+    return found
+
+
+@pytest.mark.parametrize("name", sample.STREAMS)
+@pytest.mark.parametrize("asks_every", [1, 2, 99])
+def test_pieces_are_the_answer_at_every_cut(name: str, asks_every: int) -> None:
+    frames = SSEDecoder().feed(b"".join(sample.STREAMS[name]))
+    for kept in range(len(frames) + 1):
+        assembler = GeminiAssembler()
+        pieces = assembler.new_pieces()
+        for number, frame in enumerate(frames[:kept], start=1):
+            assembler.feed(frame)
+            if number % asks_every == 0:
+                pieces += assembler.new_pieces()
+        pieces += assembler.new_pieces()
+        assert assembler.new_pieces() == []
+        assert join_pieces(pieces) == values_of(assembler.snapshot())
+
+
+def test_pieces_come_in_order_and_calls_with_what_is_known_of_them() -> None:
+    assembler = GeminiAssembler()
+    assert assembler.new_pieces() == []
+    chunk = sample.candidate(sample.text("Hm.", thought=True), sample.text("I look."), sample.CALL)
+    assembler.feed(Frame(b"", sample.event(chunk)[6:]))
+    assert assembler.new_pieces() == [
+        Piece(0, "reasoning", "Hm."),
+        Piece(0, "text", "I look."),
+        Piece(0, "call", '{"city":"Oslo","id":2512292042121000001}', 0, "call_1", "get_weather"),
+    ]
+
+
+def test_pieces_of_arguments_that_come_in_parts_are_joined() -> None:
+    opening = {"functionCall": {"name": "send_email", "willContinue": True}}
+    more = {"functionCall": {"partialArgs": [{"jsonPath": "$.to", "stringValue": "a"}]}}
+    assembler = GeminiAssembler()
+    pieces = assembler.new_pieces()
+    for part in (opening, more, more):
+        assembler.feed(Frame(b"", sample.event(sample.candidate(part))[6:]))
+        pieces += assembler.new_pieces()
+    assert join_pieces(pieces) == values_of(assembler.snapshot())
+
+
+def test_nothing_is_kept_for_who_does_not_ask() -> None:
+    assembler = GeminiAssembler()
+    for frame in SSEDecoder().feed(b"".join(sample.STREAMS["text"])):
+        assembler.feed(frame)
+    assert assembler.new_pieces() == []

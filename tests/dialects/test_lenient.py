@@ -103,6 +103,18 @@ def test_pieces_are_joined_as_in_utf16(pieces: list[str], text: str) -> None:
     assert join_text(pieces) == text
 
 
+def test_the_body_of_an_answer_is_an_object_or_says_what_it_is() -> None:
+    assert lenient.read_answer_body(b'{"n": 1.50}') == {"n": Number("1.50")}
+    assert lenient.read_answer_body(b'{"n": 1.50}', lenient.read) == {"n": 1.5}
+    for body, fault in (
+        (b"<html>", "the body is no JSON"),
+        (b"[1]", "the body is a list, not an object"),
+        (b"null", "the body is null or nothing, not an object"),
+    ):
+        with pytest.raises(Unreadable, match=f"^{fault}$"):
+            lenient.read_answer_body(body)
+
+
 def test_a_type_is_named_and_a_text_is_not_quoted() -> None:
     values: tuple[JSON, ...] = (None, True, "", "secret", [], {}, 7)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentstate.dialects.base import Mark
+from agentstate.dialects.lenient import join_text
 from agentstate.dialects.openai_chat_reading import ChatAssembler, read_answer, read_usage
 from agentstate.ground.canonical import JSON
-from agentstate.ground.chat import Answer, Choice, ToolCall, Usage
-from agentstate.wire.sse import Frame, encode
-from tests.dialects.samples import call_delta, chat_body, chat_message
+from agentstate.ground.chat import Answer, Choice, Piece, ToolCall, Usage
+from agentstate.wire.sse import Frame, SSEDecoder, encode
+from tests.dialects.samples import SAMPLES, call_delta, chat_body, chat_message
 
 DONE = b"[DONE]"
 
@@ -37,6 +42,34 @@ def read_first(*deltas: Any) -> Choice:
     answer, _ = read(*(chunk(delta) for delta in deltas), chunk({}, "stop"))
     assert answer.is_complete
     return answer.choices[0]
+
+
+def joined(pieces: Sequence[Piece]) -> dict[tuple[Any, ...], Any]:
+    """Return the texts of pieces by (choice, kind, position); of a call also its id and name."""
+    texts: defaultdict[tuple[int, str, int], list[str]] = defaultdict(list)
+    last: dict[tuple[int, str, int], Piece] = {}
+    for piece in pieces:
+        at = (piece.choice, piece.kind, piece.position)
+        texts[at].append(piece.text)
+        last[at] = piece
+    return {
+        at: (join_text(texts[at]), piece.call_id, piece.name, piece.call_kind)
+        for at, piece in last.items()
+    }
+
+
+def as_joined(answer: Answer) -> dict[tuple[Any, ...], Any]:
+    """Return the same of an answer."""
+    found: dict[tuple[Any, ...], Any] = {}
+    for choice in answer.choices:
+        named = {"text": choice.text, "refusal": choice.refusal, "reasoning": choice.reasoning}
+        for kind, text in named.items():
+            if text:
+                found[choice.index, kind, 0] = (text, None, "", "function")
+        for call in choice.tool_calls:
+            told = (call.arguments, call.call_id, call.name, call.kind)
+            found[choice.index, "call", call.position] = told
+    return found
 
 
 def body(*choices: Any, **top: Any) -> bytes:
@@ -579,3 +612,131 @@ def test_calls_of_a_body_are_never_glued_together() -> None:
     assert answer.tool_calls == (
         (0, ToolCall(0, None, "f", "{}")), (0, ToolCall(1, None, "f", "{}")),
     )  # fmt: skip
+
+
+# Pieces
+
+
+@pytest.mark.parametrize("name", SAMPLES["openai_chat"].streams)
+def test_joined_pieces_are_the_answer_at_every_cut(name: str) -> None:
+    frames = SSEDecoder().feed(b"".join(SAMPLES["openai_chat"].streams[name]))
+    for cut in range(len(frames) + 1):
+        assembler = ChatAssembler()
+        pieces = assembler.new_pieces()
+        for each in frames[:cut]:
+            assembler.feed(each)
+            pieces += assembler.new_pieces()
+
+        assert joined(pieces) == as_joined(assembler.snapshot())
+
+
+_TEXTS = st.sampled_from(("", "a", "b\ud83d", "\ude00", "\u2028"))
+_CALLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": st.sampled_from((0, 1, None)),
+        "id": st.sampled_from(("", "c1", "c2", None)),
+        "type": st.sampled_from(("function", "custom")),
+        "function": st.fixed_dictionaries(
+            {},
+            optional={
+                "name": st.sampled_from(("", "f", "g")),
+                "arguments": st.one_of(_TEXTS, st.just({"x": 1.5})),
+            },
+        ),
+    },
+)
+_DELTAS = st.fixed_dictionaries(
+    {},
+    optional={
+        "content": st.one_of(_TEXTS, st.just([{"type": "text", "text": "p"}, "odd"])),
+        "refusal": _TEXTS,
+        "reasoning": _TEXTS,
+        "reasoning_content": _TEXTS,
+        "tool_calls": st.lists(_CALLS, max_size=2),
+        "function_call": st.fixed_dictionaries({"name": _TEXTS, "arguments": _TEXTS}),
+    },
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), _DELTAS), max_size=6), st.booleans())
+@settings(derandomize=True, deadline=None, database=None, max_examples=200)
+def test_joined_pieces_of_any_stream_are_the_answer(
+    deltas: list[tuple[int, dict[str, Any]]], is_asked_once: bool
+) -> None:
+    assembler = ChatAssembler()
+    pieces = assembler.new_pieces()
+    for index, delta in deltas:
+        assembler.feed(chunk(delta, index=index))
+        pieces += [] if is_asked_once else assembler.new_pieces()
+    pieces += assembler.new_pieces()
+
+    assert joined(pieces) == as_joined(assembler.snapshot())
+
+
+def test_a_piece_of_a_call_tells_what_is_known_of_it_by_then() -> None:
+    assembler = ChatAssembler()
+    assert assembler.new_pieces() == []
+    assembler.feed(chunk({"tool_calls": [call_delta(0, "", "c1", "get_")]}))
+    assembler.feed(chunk({"tool_calls": [call_delta(0, "{}", "", "weather")]}))
+
+    assert assembler.new_pieces() == [
+        Piece(0, "call", "", 0, "c1", "get_"),
+        Piece(0, "call", "{}", 0, "c1", "get_weather"),
+    ]
+    assert assembler.new_pieces() == []
+
+
+def test_no_pieces_are_kept_before_they_are_asked_for() -> None:
+    assembler = ChatAssembler()
+    assembler.feed(chunk({"content": "a"}))
+
+    assert assembler.new_pieces() == []
+    assembler.feed(chunk({"content": "b"}))
+    assert assembler.new_pieces() == [Piece(0, "text", "b")]
+
+
+def test_reasoning_under_a_second_name_is_told_once() -> None:
+    choice = read_first({"reasoning": "a"}, {"reasoning": "b", "reasoning_content": "b"})
+
+    assert choice.reasoning == "ab"
+
+
+# What ended it
+
+
+@pytest.mark.parametrize(
+    ("fields", "hit"),
+    [
+        ({"stop_reason": "END"}, "END"),
+        ({"matched_stop": "END"}, "END"),
+        ({"stop_reason": None, "matched_stop": "END"}, "END"),
+        ({"stop_reason": 128009}, None),
+        ({"matched_stop": 128009}, None),
+        ({"stop_reason": ""}, None),
+        ({"stop_reason": ["END"]}, None),
+        ({}, None),
+    ],
+)
+def test_the_stop_sequence_that_was_hit_is_kept(fields: dict[str, Any], hit: str | None) -> None:
+    whole = {"message": {"content": "a"}, "finish_reason": "stop", **fields}
+    piece = {"index": 0, "delta": {"content": "a"}, "finish_reason": "stop", **fields}
+    expected = {} if hit is None else {"stop_sequence": hit}
+
+    assert read_answer(body(whole)).extra == expected
+    assert read(frame({"choices": [piece]}))[0].extra == expected
+
+
+def test_a_stop_reason_beside_another_end_is_no_stop_sequence() -> None:
+    whole = {"message": {"content": "a"}, "finish_reason": "length", "stop_reason": "END"}
+
+    assert read_answer(body(whole)).extra == {}
+
+
+def test_the_stop_sequence_is_the_first_choices() -> None:
+    choices = [
+        {"index": at, "message": {"content": "a"}, "finish_reason": "stop", "stop_reason": hit}
+        for at, hit in ((1, "B"), (0, "A"))
+    ]
+
+    assert read_answer(body(*choices)).extra == {"stop_sequence": "A"}

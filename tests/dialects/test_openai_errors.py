@@ -238,3 +238,47 @@ def test_an_error_in_a_list_keeps_its_words() -> None:
 @pytest.mark.parametrize("body", [b"{}", b'{"error":{"message":"x"}}', b' {"detail":"x"}\n'])
 def test_a_json_object_passes(body: bytes) -> None:
     assert openai_errors.mend_error_body(500, body) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "kind", "code"),
+    [
+        (ErrorFacts("m", "invalid_request_error", None, 400), 400, "invalid_request_error", None),
+        (ErrorFacts("m", None, "context_length_exceeded", 400), 400, "invalid_request_error",
+         "context_length_exceeded"),
+        (ErrorFacts("m", "UNAUTHENTICATED", None, 401), 401, "invalid_request_error",
+         "invalid_api_key"),
+        (ErrorFacts("m", "authentication_error", None, 401), 401, "authentication_error",
+         "invalid_api_key"),
+        (ErrorFacts("m", "PERMISSION_DENIED", None, 403), 403, "invalid_request_error", None),
+        (ErrorFacts("m", "not_found_error", None, 404), 404, "not_found_error", None),
+        (ErrorFacts("m", "RESOURCE_EXHAUSTED", None, 429), 429, "rate_limit_error",
+         "rate_limit_exceeded"),
+        (ErrorFacts("m", "insufficient_quota", "insufficient_quota", 429), 429,
+         "insufficient_quota", "insufficient_quota"),
+        # What a 200 calls the caller's fault and what stands for it now are two things.
+        (ErrorFacts("m", "invalid_request_error", None, None), 502, "server_error", None),
+        (ErrorFacts("m", "api_error", None, 500), 500, "server_error", None),
+        (ErrorFacts("m", "UNAVAILABLE", None, 503), 503, "service_unavailable_error", None),
+        (ErrorFacts("m", "overloaded_error", None, 529), 529, "service_unavailable_error", None),
+    ],
+)  # fmt: skip
+def test_an_error_of_another_vendor_gets_our_words(
+    facts: ErrorFacts, status: int, kind: str, code: str | None
+) -> None:
+    body = json.loads(openai_errors.write_error(facts, status))
+
+    check("ErrorResponse", body)
+    assert body == {"error": {"message": "m", "type": kind, "param": None, "code": code}}
+
+
+def test_an_error_that_says_nothing_names_its_status() -> None:
+    body = json.loads(openai_errors.write_error(ErrorFacts(""), 418))
+
+    assert body["error"]["message"] == "The upstream answered HTTP 418 and said nothing more."
+
+
+def test_the_words_of_an_error_survive_as_they_are() -> None:
+    body = json.loads(openai_errors.write_error(ErrorFacts("a\u2028\ud83d"), 400))
+
+    assert body["error"]["message"] == "a\u2028\ud83d"
