@@ -16,9 +16,11 @@ Place = tuple[int, int]  # (choice index, position): names a call of an answer f
 # New arguments of a call, or None = the call is left out.
 Changes = Mapping[Place, str | None]
 
-ApprovalKind = Literal["tool_call", "text", "request"]
+ApprovalKind = Literal["tool_call", "text", "request", "durable", "budget"]
 # tool_call  a call the model emitted               text  one that its text spells, as in ReAct
 # request    a whole request, before it goes upstream
+# durable    a call that a durable tool is about to carry out; it belongs to no step
+# budget     a session that has come to a cap: whether it may go on, whichever call is the next
 
 ApprovalStatus = Literal["PENDING", "APPROVED", "REJECTED", "EXPIRED"]
 # EXPIRED is PENDING past its deadline: the next call that meets it opens it again.
@@ -59,16 +61,25 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was decided about a call in the session that the asking one was forked from."""
+
+    session: str
+    decision: Decision
+    decided_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """One question with its row, and its decision once there is one."""
 
     approval_id: str
     session: str
-    step_id: int
-    step_number: int
-    index: int  # of the step
+    step_id: int | None  # None = of a durable call, and so are the next two
+    step_number: int | None
+    index: int | None  # of the step
     answer_id: int | None  # None = of a request that has no answer yet
-    dialect: str
+    dialect: str  # '' = of a durable call, and so is the model
     model: str
     run_id: str | None  # of the call that claimed the step
     question: Question
@@ -76,6 +87,19 @@ class Approval:
     asked_ms: int  # last asked: it may have expired and been opened again
     decision: Decision | None = None  # None = not decided
     decided_ms: int | None = None
+    # Since when its step is rolled back, or a person has another answer stand: then nobody waits.
+    # None = somebody may.
+    rolled_back_ms: int | None = None
+    durable: str | None = None  # the durable call it is asked about; None = it is of a step
+    # What was decided about it before the session was forked; None = nothing. It allows nothing
+    # here, but arguments that were edited there are what is asked about.
+    earlier: Earlier | None = None
+
+    @property
+    def proposed(self) -> str | None:
+        """The arguments it goes out with unless they are edited; None = as the model sent them."""
+        earlier = None if self.earlier is None else self.earlier.decision
+        return earlier.arguments if earlier is not None and earlier.is_approved else None
 
     def status(self, at_ms: int) -> ApprovalStatus:
         """Return what it is at a time: expiry is nothing that happens, but a time that has come."""

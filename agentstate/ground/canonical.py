@@ -24,7 +24,9 @@ JSON = Union[dict[str, "JSON"], list["JSON"], str, int, float, bool, None]
 DIGEST_BYTES = 32
 OFF_LOOP_BYTES = 256 * 1024  # from about here parsing takes over a millisecond: use a thread
 
-_WRAPPED = re.compile(r'\{"\\u0000":"([-+0-9.eE]+)"\}')
+_WRAPPED = re.compile(r'\{\s*"\\u0000":\s*"([-+0-9.eE]+)"\s*\}')
+# Lone surrogates; ends of lines by Unicode; control characters that JSON does not mind.
+_ODD = re.compile("[\ud800-\udfff\u2028\u2029\u0085\u007f-\u009f]")
 
 
 class Number:
@@ -93,6 +95,36 @@ def encode(value: JSON) -> bytes:
     if '"\\u0000":' in text:
         text = _WRAPPED.sub(r"\1", text)
     return text.encode("ascii")
+
+
+def encode_readable(value: JSON) -> bytes:
+    """Render as `encode`, in UTF-8: for files that people look at. What no UTF-8 can hold, and what
+    some readers take for the end of a line, stays escaped.
+
+    Raises:
+        BadRequest: as for `canonical`.
+    """
+    text = lay_out(value, separators=(",", ":"), ensure_ascii=False)
+    return _ODD.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode("utf-8")
+
+
+def lay_out(
+    value: JSON,
+    *,
+    separators: tuple[str, str],
+    ensure_ascii: bool = True,
+    indent: int | None = None,
+) -> str:
+    """Render JSON as others lay it out, keys in the order they were sent, numbers as sent.
+
+    Raises:
+        BadRequest: as for `canonical`.
+    """
+    encoder = json.JSONEncoder(
+        separators=separators, ensure_ascii=ensure_ascii, indent=indent, default=_default
+    )
+    text = _render(encoder, value)
+    return _WRAPPED.sub(r"\1", text) if '"\\u0000":' in text else text
 
 
 def digest(*parts: bytes) -> bytes:

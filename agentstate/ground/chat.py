@@ -8,6 +8,7 @@ on purpose; the bytes on record are the truth and are what a replay sends. The c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,22 @@ class Choice:
     reasoning: str | None = None  # None = none was shown
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None  # as sent; None = not finished
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one frame of a stream adds to an answer.
+
+    Joined by (choice, kind, position) the texts of all pieces are the values of the whole answer.
+    """
+
+    choice: int  # its index
+    kind: Literal["text", "refusal", "reasoning", "call"]
+    text: str  # of a call: of its arguments; '' = the call is told of
+    position: int = 0  # of the call, as `ToolCall.position`
+    call_id: str | None = None  # of the call, as far as it is known by now
+    name: str = ""  # the same; it may still grow until arguments come
+    call_kind: str = "function"  # as `ToolCall.kind`
 
 
 @dataclass(frozen=True, slots=True)

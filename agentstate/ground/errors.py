@@ -2,25 +2,32 @@
 
     AgentStateError
     ├── ClientError            the caller asked wrongly: 4xx, a retry cannot help
+    │   ├── Deleted            410  the session was deleted while the call waited
     │   ├── BadRequest         400  not JSON, no messages, duplicate keys, odd step number
     │   ├── NotFound           404  no such session, step, endpoint
+    │   │   └── OfflineMiss         replay.offline is on, and it is not on record
     │   ├── MethodNotAllowed   405
     │   ├── Conflict           409  the thing is not in a state for that
-    │   │   └── AlreadyDecided      an approval has its decision; the first one stands
+    │   │   ├── AlreadyDecided      an approval has its decision; the first one stands
+    │   │   └── RolledBack          a held call's step was rolled back: a retry asks anew
     │   ├── TooLarge           413  body, header or frame over its named limit
     │   ├── UnsupportedCoding  415  a Content-Encoding that cannot be read here
-    │   ├── Forbidden          403  Host, Origin or token check failed
+    │   ├── Unauthorized       401  a token is needed
+    │   ├── Forbidden          403  Host or Origin check failed, or the token may not do this
+    │   ├── TooManyTries       429  too many wrong tokens came from one address
     │   └── RequestTimeout     408  the client was too slow in sending
     ├── GateError              the gate does not let the call through; a retry cannot help
     │   ├── HumanRejection     403  a person refused it
     │   ├── PolicyRejection    403  a rule refused it
     │   ├── ApprovalTimeout    408  nobody decided in time
+    │   ├── BudgetReached      429  its session may not pay for more
     │   └── UngatedPath        403  tool calls cannot be held on this path
     ├── UpstreamError          a target failed: mostly 502 and 504
     │   ├── ConnectFailed      nothing was sent; another try is free
     │   ├── UpstreamTimeout    504  connect, first byte, gap or total limit
     │   ├── UpstreamCut        the answer stopped in the middle
     │   ├── UpstreamProtocol   what came was not HTTP, or not decodable
+    │   │   └── AnswerTooLong      it cannot be recorded; a retry cannot help
     │   ├── UpstreamRefused    an HTTP error status, or an error inside a 200
     │   └── NotAnAnswer        a 200 that is no complete answer of its dialect
     ├── Stopping               the proxy is being stopped: 503, a retry finds the next one
@@ -70,6 +77,12 @@ class NotFound(ClientError):
     status = 404
 
 
+class OfflineMiss(NotFound):
+    """Nothing on record answers the call, and `replay.offline` says that nobody else is asked."""
+
+    code = "offline_miss"
+
+
 class MethodNotAllowed(ClientError):
     """The path exists, the method does not; `allowed` are those that do."""
 
@@ -98,6 +111,29 @@ class AlreadyDecided(Conflict):
         self.approval = approval
 
 
+class RolledBack(Conflict):
+    """The step of a call that waited for a decision was rolled back: the same call asks anew."""
+
+    code = "rolled_back"
+    retry_helps = True
+
+
+class Deleted(ClientError):
+    """The session of a call was deleted while it waited. Asked again it begins a new session, so
+    that is left to who runs the agent."""
+
+    code = "session_deleted"
+    status = 410
+
+    @classmethod
+    def of(cls, session: str) -> Deleted:
+        """Make the error of a call of this session."""
+        return cls(
+            f"Session {shorten(session)!r} was deleted while this call waited; nothing of it is on "
+            "record. The same call asked again begins a new, empty session of that name."
+        )
+
+
 class TooLarge(ClientError):
     """A body, header or frame is over its named limit."""
 
@@ -112,8 +148,22 @@ class UnsupportedCoding(ClientError):
     status = 415
 
 
+class Unauthorized(ClientError):
+    """No token was brought where one is needed, or one that is not ours."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class TooManyTries(ClientError):
+    """Too many wrong tokens came from one address."""
+
+    code = "too_many_tries"
+    status = 429
+
+
 class Forbidden(ClientError):
-    """A Host, Origin or token check failed."""
+    """A Host or Origin check failed, or the token may not do this."""
 
     code = "forbidden"
     status = 403
@@ -154,6 +204,13 @@ class ApprovalTimeout(GateError):
 
     code = "approval_timeout"
     status = 408
+
+
+class BudgetReached(GateError):
+    """The session has come to one of its caps, and the setting is to refuse."""
+
+    code = "budget_reached"
+    status = 429
 
 
 class UngatedPath(GateError):
@@ -210,6 +267,13 @@ class UpstreamProtocol(UpstreamError):
     """What came was not HTTP, or its coding could not be decoded."""
 
     code = "upstream_protocol"
+
+
+class AnswerTooLong(UpstreamProtocol):
+    """The answer is longer than can be recorded. It was paid, and would be again."""
+
+    code = "answer_too_long"
+    retry_helps = False
 
 
 class UpstreamRefused(UpstreamError):

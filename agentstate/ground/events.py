@@ -7,6 +7,7 @@ it. The counterparts are `store/` (keeps them), `webhooks/` (what each service i
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +32,9 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     "fallback.used",
     "budget.reached",
 )
+
+
+ID_BYTES = 12  # 96 bits: receivers know a repeated event by its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +99,9 @@ class IdleSession:
     step_number: int
     awaits_tools: bool  # its last answer called a tool, so the agent owes the results
     updated_ms: int
+    is_broken: bool = False  # its last call came to nothing, so the agent owes another try
+
+
+def new_event_id() -> str:
+    """Make an id no event has."""
+    return "evt_" + secrets.token_hex(ID_BYTES)

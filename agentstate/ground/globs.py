@@ -29,7 +29,7 @@ class Glob:
         """Compile `text`.
 
         Raises:
-            SettingError: it is no glob of tool names; the message has no place.
+            SettingError: it is no glob of names; the message has no place.
         """
         check_glob(text)
         self.text = text

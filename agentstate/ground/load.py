@@ -2,7 +2,7 @@
 
 Reads one file and nothing else; the environment comes in as a value. What is wrong is refused here
 and nowhere later: a `SettingError` names file, line and the nearest known key. The table of what
-may be set is `settings.py`; providers and webhooks, which come in rows, are put together in
+may be set is `settings_table.py`; providers and webhooks, which come in rows, are put together in
 `providers.py` and `webhooks.py`.
 """
 
@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentstate.ground.addresses import url_problem
 from agentstate.ground.conditions import Condition
@@ -25,17 +25,18 @@ from agentstate.ground.globs import check_glob
 from agentstate.ground.providers import build_providers
 from agentstate.ground.settings import (
     ENV_PREFIX,
-    REPEATED,
     FileRow,
     Loaded,
-    Row,
+    RouteSettings,
     RuleSettings,
     Settings,
     Value,
     read_network,
-    settings_table,
 )
+from agentstate.ground.settings_table import REPEATED, Row, settings_table
 from agentstate.ground.webhooks import build_webhooks
+
+T = TypeVar("T")
 
 FILE_NAME = "agentstate.toml"
 FILE_BYTES_MAX = 1024 * 1024  # a thousand times what a long configuration needs
@@ -82,14 +83,16 @@ def load_settings(
             )
     sections |= {row.key: values[row.name] for row in table if not row.section}
 
-    rules, places = _read_rules(file, environ)
+    rules, places = _read_numbered(file, "gate.rule", RuleSettings, environ)
+    routes, of_routes = _read_numbered(file, "forward.route", RouteSettings, environ)
     sections["gate"] = replace(sections["gate"], rules=rules)
+    sections["forward"] = replace(sections["forward"], routes=routes)
     providers = _read_rows(file, "provider", environ)
     built = build_providers(providers, environ, sections["server"])
     hooks = build_webhooks(_read_rows(file, "webhook", environ), environ)
     return Loaded(
         settings=Settings(providers=built.providers, webhooks=hooks.webhooks, **sections),
-        sources=sources | places | hooks.sources | built.sources,
+        sources=sources | places | of_routes | hooks.sources | built.sources,
         warnings=built.warnings,
         network=read_network(environ),
     )
@@ -234,19 +237,19 @@ def _read_rows(file: _File, section: str, environ: Mapping[str, str]) -> list[Fi
     ]
 
 
-def _read_rules(
-    file: _File, environ: Mapping[str, str]
-) -> tuple[tuple[RuleSettings, ...], dict[str, str]]:
-    """Return the rules of `[[gate.rule]]`, and where each value of them stands."""
-    rules: list[RuleSettings] = []
+def _read_numbered(
+    file: _File, section: str, table: type[T], environ: Mapping[str, str]
+) -> tuple[tuple[T, ...], dict[str, str]]:
+    """Return the rows of a section such as `[[gate.rule]]`, and where each value of them stands."""
+    rows: list[T] = []
     sources: dict[str, str] = {}
-    for position in range(len(file.rows("gate.rule"))):
-        values, places = _read_table(file, "gate.rule", position, environ)
+    for position in range(len(file.rows(section))):
+        values, places = _read_table(file, section, position, environ)
         checked: dict[str, Any] = dict(values)  # by the table, which is made of the fields
-        rules.append(RuleSettings(**checked))
+        rows.append(table(**checked))
         number = position + 1
-        sources |= {f"gate.rule.{number}.{key}": place for key, place in places.items()}
-    return tuple(rules), sources
+        sources |= {f"{section}.{number}.{key}": place for key, place in places.items()}
+    return tuple(rows), sources
 
 
 def _read_table(

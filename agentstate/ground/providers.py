@@ -24,7 +24,10 @@ from agentstate.ground.settings import (
 )
 
 RESERVED = "mock"  # the offline provider needs no row and can have none
-DEFAULT_DIALECT = ("openai_chat",)  # what nearly every other provider speaks
+# Wire forms, best first; a provider that names none is asked in the first.
+DIALECT_NAMES = (
+    "openai_chat", "openai_responses", "anthropic_messages", "gemini", "ollama_chat"
+)  # fmt: skip
 OLLAMA_PORT = 11434
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")  # it stands in URLs and before a slash in models
@@ -48,7 +51,7 @@ class BuiltIn:
 BUILT_IN = (
     BuiltIn(
         "openai",
-        ("openai_chat",),
+        ("openai_chat", "openai_responses"),
         "https://api.openai.com/v1",
         ("gpt-*", "chatgpt-*", "o1*", "o3*", "o4*", "text-embedding-*"),
         ("OPENAI_API_BASE", "OPENAI_BASE_URL"),
@@ -103,12 +106,21 @@ def build_providers(
         _apply_environment(built, fields, known, environ, server)
         built.providers += (ProviderSettings(**fields),)
     for name, row in named.items():
-        fields = {"name": name, "dialect": DEFAULT_DIALECT}
+        fields = {"name": name}
         _apply_row(built, fields, row, server)
         if "base_url" not in fields:
             raise SettingError(f"{row.place}: provider {name!r} needs a base_url.")
         built.providers += (ProviderSettings(**fields),)
     return built
+
+
+def has_own_models(row: ProviderSettings) -> bool:
+    """Whether all that is known of a provider's models is what `models` says.
+
+    Not where a built-in one was given another address: who knows what a gateway answers.
+    """
+    vendors = {known.name: known.base_url for known in BUILT_IN}
+    return vendors.get(row.name, row.base_url) == row.base_url and bool(row.models)
 
 
 def is_own_address(url: str, server: ServerSettings) -> bool:
@@ -162,6 +174,8 @@ def _apply_row(built: Built, fields: dict[str, Any], row: FileRow, server: Serve
                     f"{place}: provider.base_url: {shorten(value)} is where this server itself "
                     "listens; it would call itself. Name the provider's address."
                 )
+        if key == "dialect":
+            _check_dialects(value, place)
         fields[key] = value
         built.sources[f"provider.{row.values['name']}.{key}"] = place
 
@@ -193,6 +207,15 @@ def _apply_environment(
             fields["api_key"] = key
             built.sources[f"provider.{known.name}.api_key"] = env
             break
+
+
+def _check_dialects(names: Any, place: str) -> None:
+    for name in names:
+        if name not in DIALECT_NAMES:
+            raise SettingError(
+                f"{place}: provider.dialect: expected some of {', '.join(DIALECT_NAMES)}, found "
+                f"{shorten(name)!r}."
+            )
 
 
 def _base_url(text: str, where: str) -> str:

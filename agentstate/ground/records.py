@@ -11,6 +11,9 @@ from typing import Literal
 
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import ToolCall, Usage
+from agentstate.ground.control import About, Pause, Tags
+from agentstate.ground.events import Event
+from agentstate.ground.forks import Origin
 
 StepState = Literal["in_flight", "complete", "failed", "interrupted"]
 # in_flight    claimed, no answer yet             failed       no complete answer came
@@ -75,6 +78,9 @@ class Claim:
     # Reuse this step's row (a failed or interrupted try of the same call, or a refresh).
     # None = a new row.
     step_id: int | None = None
+    # What the agent says of its session. None = nothing. The same as it said before changes
+    # nothing, so what a person wrote since stands.
+    about: About | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +142,10 @@ class Checkpoint:
     latency_ms: int  # from request head to completing frame
     first_content_ms: int | None  # streams: to the first content event
     approval_id: str | None = None  # the approval that let the request go upstream; None = none did
+    event: Event | None = None  # that it was answered in a way somebody wants to know; None = not
+    is_mock: bool | None = None  # the mock provider gave it; None = if it was claimed so
+    # A digest of the tool calls it asks the agent for, in canonical form; None = there are none.
+    calls: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,8 @@ class Tail:
     usage: Usage | None
     usage_estimated: bool
     cost_microusd: int | None
+    # Of the answer, where a person may have another one stand by now; None = the one that stands.
+    answer_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +197,7 @@ class Candidate:
     cost_microusd: int | None
     provider: str | None
     calls_tools: bool = False  # its answer asks for a tool, so its replay is evidence of a re-run
+    answer_model: str | None = None  # as who answered named it; `model` is what was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +267,22 @@ class SessionRow:
     created_ms: int
     updated_ms: int
     steps: int
-    last_step_number: int | None  # None = no step yet
+    last_step_number: int | None  # the highest of an active step; None = there is none
     input_tokens: int
     output_tokens: int
     cost_microusd: int
     unknown_costs: int  # answered steps whose cost is not known, so the sum is a lower bound
     replays: int
     saved_microusd: int
+    name: str | None = None  # for people; None = it has none
+    parent: str | None = None  # the session that began it; None = none did, or nobody said
+    tags: Tags = ()
+    pause: Pause | None = None  # None = it is not paused
+    origin: Origin | None = None  # None = it was not forked from another
+    # Why it is COMPLETED or FAILED, or what somebody said of it. None = nobody did.
+    status_reason: str | None = None
+    status_by: str | None = None
+    status_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +292,15 @@ class Query:
     session: str | None = None
     status: str | None = None
     state: str | None = None
-    search: str | None = None  # part of the session's name
+    search: str | None = None  # part of the session's id or name
     after: str | None = None  # opaque cursor of the page before; None = first page
     limit: int = 100
     newest_first: bool = True
     step_id: int | None = None  # of approvals: only those of this step
+    parent: str | None = None  # of sessions: only those it began
+    forked_from: str | None = None  # of sessions: only those that were forked from it
+    # Of sessions: only those with all of these tags, at most `TAGS_SOUGHT_MAX`; None is any value.
+    tags: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

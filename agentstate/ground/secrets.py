@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 STRUCK = "…"
+MARK = re.compile(r"\[secret:[a-z_]+\]")  # what `mark_of` returns
 
 # sk-..., gsk_..., AIza..., xai-..., hf_..., AWS, GitHub and Slack tokens, and what follows Bearer.
 _KEY = re.compile(
@@ -30,3 +31,18 @@ def strike_bytes(raw: bytes, *known: str) -> bytes:
     """Do the same for bytes of unknown coding; every other byte stays."""
     text = raw.decode("utf-8", "surrogateescape")
     return strike(text, *known).encode("utf-8", "surrogateescape")
+
+
+def mark_of(kind: str) -> str:
+    """Return what stands in the place of a secret that was taken out of something kept."""
+    return f"[secret:{kind}]"
+
+
+# How the keys of vendors begin, where that tells them apart.
+_OWNERS = ((b"sk-ant-", "anthropic"), (b"sk-proj-", "openai"), (b"sk-svcacct-", "openai"),
+           (b"AIza", "gemini"))  # fmt: skip
+
+
+def provider_of_key(key: bytes) -> str | None:
+    """Return whose key it is by how it begins; None = it does not tell."""
+    return next((owner for prefix, owner in _OWNERS if key.startswith(prefix)), None)

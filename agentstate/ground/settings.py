@@ -1,19 +1,19 @@
-"""Every setting, in one table: name, type, default, bounds, flag, environment names, help.
+"""Every setting: name, type, default, bounds, flag, environment names, help.
 
-The table is these dataclasses: a field is a row. From it come the checks of `agentstate.toml`, the
-environment names, `--help` and the README's table (`settings_table`). Order of authority: flags >
-environment > file > defaults; `load.py` carries it out. Only this module reads the environment.
+A field of these dataclasses is a row of the table that `settings_table.py` makes of them. Order of
+authority: flags > environment > file > defaults; `load.py` carries it out. Only this module reads
+the environment.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from agentstate.ground.access import TOKEN_CHARS_MIN
+from agentstate.ground.budget import Caps, microusd_of
 from agentstate.ground.events import EventKind
 
 MIB = 1024 * 1024
@@ -71,6 +71,27 @@ class ServerSettings:
     public_url: str | None = setting(
         None, "where people reach it, for links in messages; none = where it listens", form="url"
     )
+    token: str | None = setting(
+        None,
+        "asked of people and programs for the dashboard and the API; auto = one that is made once "
+        "and kept beside the database; none = it listens on this machine alone",
+        flag="--token",
+        env=("AGENTSTATE_TOKEN",),
+        is_secret=True,
+    )
+    approve_tokens: tuple[str, ...] = setting(
+        (), "tokens that may only read, and decide what waits for a person", is_secret=True
+    )
+    read_tokens: tuple[str, ...] = setting((), "tokens that may only read", is_secret=True)
+    client_tokens: tuple[str, ...] = setting(
+        (),
+        "tokens of agents, for /v1; none = on this machine alone agents need none",
+        is_secret=True,
+    )
+    tls_cert: str | None = setting(
+        None, "certificate chain (PEM) to serve HTTPS with", flag="--tls-cert"
+    )
+    tls_key: str | None = setting(None, "its key (PEM)", flag="--tls-key")
     require_session: bool = setting(False, "refuse calls that name no session")
     body_max_mb: int = setting(
         64, "largest request body of a recorded call, MiB, also unpacked", least=1
@@ -116,6 +137,12 @@ class ReplaySettings:
     mask: tuple[str, ...] = setting(
         (), "regular expressions for what `masked` ignores in prompts", form="pattern"
     )
+    offline: bool = setting(
+        False, "answer only from the record: nothing goes out, a miss fails", flag="--offline"
+    )
+    # The run of calls that send no run id. None = they have none. No setting: only `record` and
+    # `replay` know that what they start is one run.
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +189,38 @@ class GateSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolSettings:
+    """[tools]"""
+
+    unknown: Literal["ask", "run", "skip"] = setting(
+        "ask",
+        "a durable tool call that was begun and never reported: ask a person, run it again, or go "
+        "on without it",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSettings:
+    """[budget]: caps for each session"""
+
+    steps: int | None = setting(None, "answers a session may pay for")
+    tokens: int | None = setting(None, "tokens it may pay for, in and out")
+    cost_usd: float | None = setting(None, "dollars it may pay, as far as prices are known")
+    repeats: int | None = setting(
+        None, "how often in a row the model may ask for the same tool calls", least=1
+    )
+    action: Literal["hold", "refuse"] = setting(
+        "hold", "at a cap: ask a person whether it goes on, or answer 429"
+    )
+
+    @property
+    def caps(self) -> Caps:
+        """The same as caps of a session."""
+        cost = None if self.cost_usd is None else microusd_of(self.cost_usd)
+        return Caps(self.steps, self.tokens, cost, self.repeats, self.action)
+
+
+@dataclass(frozen=True, slots=True)
 class StreamSettings:
     """[stream]"""
 
@@ -177,9 +236,39 @@ class StreamSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteSettings:
+    """[[forward.route]]: one row per kind of model."""
+
+    model: str = setting("*", "glob of model names as they are asked for, e.g. gpt-*", form="glob")
+    fallback: tuple[str, ...] = setting((), "models to try after one of these, in order")
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardSettings:
     """[forward]"""
 
+    retries: int = setting(2, "further tries at one target after a failure that may pass", most=10)
+    retry_after_max_s: float = setting(
+        30.0, "longest pause an upstream may ask for; of a longer one the next target is tried"
+    )
+    retry_total_s: float = setting(
+        60.0, "time after which no target is tried again; the next one still is"
+    )
+    fallback: tuple[str, ...] = setting(
+        (),
+        "models to try, in order, after the one that was asked for; model or provider/model",
+        env=("FALLBACK_MODEL",),
+    )
+    fallback_on_filter: bool = setting(
+        False, "try the next model also where a content filter refused"
+    )
+    cooldown_after: int = setting(
+        3, "failures in a row after which a target rests, where there is another one", least=1
+    )
+    cooldown_s: float = setting(30.0, "how long it rests")
+    commit_after_s: float = setting(
+        10.0, "time after which a stream's client is answered though nothing has come yet"
+    )
     connect_timeout_s: float = setting(10.0, "time to reach an upstream; 0 = no limit")
     first_byte_timeout_s: float = setting(
         600.0, "time an upstream may think before its first byte; 0 = no limit"
@@ -189,6 +278,7 @@ class ForwardSettings:
     detached_timeout_s: float = setting(300.0, "time an answer may take after its client left")
     pool_max: int = setting(256, "connections kept per upstream", least=1)
     pool_idle_s: float = setting(55.0, "idle time after which a pooled upstream connection closes")
+    routes: tuple[RouteSettings, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +294,8 @@ class SweepSettings:
     """[sweep]"""
 
     stalled_after_s: float = setting(
-        900.0, "silence after which a session that owes tool results is stalled; 0 = never"
+        900.0,
+        "silence after which a session that owes tool results, or a try, is stalled; 0 = never",
     )
     completed_after_s: float = setting(
         120.0, "silence after which any other session is completed; 0 = never"
@@ -240,7 +331,11 @@ class ProviderSettings:
     """[[provider]]: one row per provider."""
 
     name: str = setting("", "what it is called, as in `name/model` and /p/name/v1")
-    dialect: tuple[str, ...] = setting((), "wire forms it speaks; none given = openai_chat")
+    dialect: tuple[str, ...] = setting(
+        (),
+        "wire forms it speaks, best first: openai_chat, openai_responses, anthropic_messages, "
+        "gemini, ollama_chat; none given = openai_chat",
+    )
     base_url: str = setting("", "as the vendor's SDK writes it: OpenAI's ends in /v1")
     api_key: str | None = setting(
         None, "its key, or env:NAME; none = the caller's key is used", is_secret=True
@@ -256,6 +351,8 @@ class Settings:
     store: StoreSettings = field(default_factory=StoreSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     gate: GateSettings = field(default_factory=GateSettings)
+    tools: ToolSettings = field(default_factory=ToolSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
     stream: StreamSettings = field(default_factory=StreamSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     sweep: SweepSettings = field(default_factory=SweepSettings)
@@ -266,6 +363,16 @@ class Settings:
     crash_at: str = setting(
         "", "for tests: kill this process at a named point, as in before_commit:3 (third pass)"
     )
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys and tokens that are configured: what leaves the record must not hold them."""
+        keys = [row.api_key for row in self.providers]
+        server = self.server
+        tokens = (server.token, *server.approve_tokens, *server.read_tokens, *server.client_tokens)
+        keys += [text for text in tokens if text and len(text) >= TOKEN_CHARS_MIN]  # not "auto"
+        hooks = [text for row in self.webhooks for text in (row.secret, row.url)]
+        return tuple(dict.fromkeys(text for text in (*keys, *hooks) if text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +392,7 @@ class Loaded:
 
     settings: Settings
     # "server.port" -> "--port", "PORT", "agentstate.toml:3" or "default"; providers as
-    # "provider.openai.base_url", webhooks likewise, rules by their number from 1 as
+    # "provider.openai.base_url", webhooks likewise, rules and routes by their number from 1 as
     # "gate.rule.1.tool".
     sources: Mapping[str, str]
     warnings: tuple[str, ...] = ()
@@ -300,104 +407,6 @@ class FileRow:
     values: Mapping[str, Value]
     places: Mapping[str, str]  # "file:line" of each
     place: str  # of the row itself
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One setting as the table shows it and as `load.py` checks it."""
-
-    section: str  # '' = a top-level key; one of `REPEATED` = a key of each table of that name
-    key: str
-    kind: Kind
-    choices: tuple[str, ...]  # () = any value of its kind
-    is_optional: bool  # None is a value, and the default
-    default: Value
-    least: float  # of numbers
-    most: float | None  # None = no upper bound
-    form: Form
-    is_secret: bool
-    flag: str | None
-    env: tuple[str, ...]  # most to least important; () for what comes in rows
-    help: str
-
-    @property
-    def name(self) -> str:
-        """Return "section.key", or the key alone at the top level."""
-        return f"{self.section}.{self.key}" if self.section else self.key
-
-    @property
-    def is_repeated(self) -> bool:
-        """Whether it is set once for each of several tables, so only in the file."""
-        return self.section in REPEATED
-
-    @property
-    def expects(self) -> str:
-        """Say what a value must be, as in "an integer from 0 to 65535"."""
-        if self.choices:
-            return " or ".join(f'"{choice}"' for choice in self.choices)
-        match self.kind:
-            case "text":
-                return _TEXTS[self.form][0]
-            case "switch":
-                return "true or false"
-            case "list":
-                return f"a list of {_TEXTS[self.form][1]}"
-            case "integer" | "number":
-                noun = "an integer" if self.kind == "integer" else "a number"
-                least = f"{self.least:g}"
-                return f"{noun} from {least}" + ("" if self.most is None else f" to {self.most:g}")
-
-    @property
-    def shown_default(self) -> str:
-        """Return the default as `agentstate.toml` would say it; '' = none."""
-        match self.default:
-            case None:
-                return ""
-            case bool():
-                return "true" if self.default else "false"
-            case str():
-                return f'"{self.default}"'
-            case tuple():
-                return "[" + ", ".join(f'"{item}"' for item in self.default) + "]"
-            case int() | float():
-                return str(self.default)
-
-
-# Tables that a file can have several of, as in [[provider]]; the tuple that holds them has no row.
-REPEATED: Mapping[str, type] = {
-    "gate.rule": RuleSettings,
-    "webhook": WebhookSettings,
-    "provider": ProviderSettings,
-}
-
-# What a text of a form is called: one, several.
-_TEXTS: Mapping[Form, tuple[str, str]] = {
-    "plain": ("text that is not empty", "text"),
-    "pattern": ("a regular expression", "regular expressions"),
-    "glob": ("a glob of tool names", "globs of tool names"),
-    "condition": ("a condition", "conditions"),
-    "url": ("a URL", "URLs"),
-}
-
-
-@cache
-def settings_table() -> tuple[Row, ...]:
-    """Return every setting in the order of a file: top-level keys first, `[[provider]]` last."""
-    hints = get_type_hints(Settings)
-    rows_of_files = ("webhooks", "providers")
-    top = [member for member in fields(Settings) if member.name not in rows_of_files]
-    rows: list[Row] = []
-    for member in sorted(top, key=lambda member: is_dataclass(hints[member.name])):
-        if is_dataclass(hints[member.name]):
-            rows += _section_rows(member.name, hints[member.name])
-            for name, table in REPEATED.items():
-                if name.startswith(f"{member.name}."):
-                    rows += _section_rows(name, table)
-        else:
-            rows.append(_row("", member, hints[member.name]))
-    for name in ("webhook", "provider"):
-        rows += _section_rows(name, REPEATED[name])
-    return tuple(rows)
 
 
 def read_environment() -> dict[str, str]:
@@ -424,50 +433,3 @@ def read_network(environ: Mapping[str, str]) -> Network:
         ssl_cert_file=first("SSL_CERT_FILE"),
         ssl_cert_dir=first("SSL_CERT_DIR"),
     )
-
-
-def _section_rows(section: str, table: type) -> Iterator[Row]:
-    hints = get_type_hints(table)
-    for member in fields(table):
-        if member.metadata:  # else it holds rows of its own: [[gate.rule]]
-            yield _row(section, member, hints[member.name])
-
-
-def _row(section: str, member: Field[Any], hint: Any) -> Row:
-    kind, choices, is_optional = _kind(hint)
-    own_name = "_".join(part for part in (section, member.name) if part).upper()
-    meta = member.metadata
-    default: Any = member.default  # every setting has one; dataclasses type it as maybe missing
-    return Row(
-        section=section,
-        key=member.name,
-        kind=kind,
-        choices=choices,
-        is_optional=is_optional,
-        default=default,
-        least=meta["least"],
-        most=meta["most"],
-        form=meta["form"],
-        is_secret=meta["is_secret"],
-        flag=meta["flag"],
-        env=() if section in REPEATED else (ENV_PREFIX + own_name, *meta["env"]),
-        help=meta["help"],
-    )
-
-
-def _kind(hint: Any) -> tuple[Kind, tuple[str, ...], bool]:
-    """Return (kind, choices, whether None is allowed) of a field's type."""
-    if get_origin(hint) in (Union, UnionType):
-        [given] = [each for each in get_args(hint) if each is not NoneType]
-        kind, choices, _ = _kind(given)
-        return kind, choices, True
-    if get_origin(hint) is Literal:
-        return "text", get_args(hint), False
-    kinds: dict[Any, Kind] = {
-        str: "text",
-        int: "integer",
-        float: "number",
-        bool: "switch",
-        tuple[str, ...]: "list",
-    }
-    return kinds[hint], (), False

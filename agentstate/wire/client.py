@@ -37,6 +37,8 @@ from agentstate.wire.upstream import Connection
 __all__ = ["HTTPClient", "Proxies", "read_proxies", "tls_context"]
 
 NO_PROXIES = Proxies()
+# A connection that was made for this very call is not stale: whoever ends it has read the request.
+FRESH_S = 1.0
 
 
 class HTTPClient:
@@ -90,10 +92,11 @@ class HTTPClient:
         head = request_head(call, watch.host, proxy)
         connection = self._take(key)
         if connection is not None:
+            may_be_stale = connection.is_used or connection.age_s() > FRESH_S
             try:
                 return await self._ask(connection, call, head, watch)
             except UpstreamCut:
-                is_stale = connection.is_silent and not self._is_closed
+                is_stale = may_be_stale and connection.is_silent and not self._is_closed
                 if not is_stale or not isinstance(call.body, bytes):
                     raise
         connection = await self._connect(key, call.origin, proxy, watch)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
+from agentstate.ground.access import Role
 from agentstate.ground.errors import BadRequest, MethodNotAllowed, NotFound, shorten
 from agentstate.wire.message import Request, Response, decode_segment
 
@@ -17,19 +19,46 @@ Params = dict[str, str]
 EndpointHandler = Callable[[Request, Params], Awaitable[Response]]
 
 
+Need = Role | Literal["anybody"]
+FieldKind = Literal["string", "integer", "number", "boolean", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A parameter of a query, or a key of a body, for the documentation."""
+
+    name: str
+    summary: str
+    kind: FieldKind = "string"
+    choices: tuple[str, ...] = ()  # () = any
+    is_needed: bool = False
+    takes_null: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One row: `GET /api/sessions/{id}`, who answers it, and one line for the documentation."""
+    """One row: `GET /api/sessions/{id}`, who answers it, and what the documentation says."""
 
     method: str
     pattern: str
     handler: EndpointHandler
     summary: str
+    query: tuple[Field, ...] = ()
+    body: tuple[Field, ...] | None = None  # the keys of the JSON object it takes; None = no body
+    # "lines": JSON lines, a file; "events": server-sent events.
+    answers: Literal["object", "array", "lines", "events"] = "object"
+    errors: tuple[int, ...] = ()  # statuses besides 200, each in the one error shape
+    needs: Need | None = None  # who may ask; None = for GET a reader, for a change an admin
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Split the pattern once."""
         object.__setattr__(self, "segments", tuple(self.pattern.split("/")))
+
+    @property
+    def needed(self) -> Need:
+        """Who may ask."""
+        return self.needs or ("read" if self.method == "GET" else "admin")
 
 
 class Router:

@@ -17,7 +17,13 @@ from typing import Literal, assert_never
 
 import h11
 
-from agentstate.ground.errors import UpstreamCut, UpstreamError, UpstreamProtocol, UpstreamTimeout
+from agentstate.ground.errors import (
+    AnswerTooLong,
+    UpstreamCut,
+    UpstreamError,
+    UpstreamProtocol,
+    UpstreamTimeout,
+)
 from agentstate.wire.coding import PIECE_BYTES_MAX, CorruptData, Inflater, TruncatedData
 from agentstate.wire.head import sort_headers
 from agentstate.wire.message import TimeLimits
@@ -69,7 +75,7 @@ class HTTPExchange:
                 size += len(piece)
                 if size > bytes_max:
                     self._connection.abort()
-                    raise UpstreamProtocol(
+                    raise AnswerTooLong(
                         f"{self._watch.host} sent an answer over the limit of {bytes_max} bytes."
                     )
                 body.append(piece)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agentstate.ground.errors import UpstreamProtocol
+from agentstate.ground.errors import AnswerTooLong
 
 # Of one event. Images come as base64 inside one event; OpenAI's largest are about 10 MiB.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
@@ -75,7 +75,7 @@ class SSEDecoder:
         """Take in what was read and return the frames that are whole now.
 
         Raises:
-            UpstreamProtocol: one event is over the limit. The decoder cannot be used any more.
+            AnswerTooLong: one event is over the limit. The decoder cannot be used any more.
         """
         frames: list[Frame] = []
         if self._is_after_cr and data:
@@ -201,7 +201,7 @@ class SSEDecoder:
 
     def _check_size(self, size: int) -> None:
         if size > self._bytes_max:
-            raise UpstreamProtocol(
+            raise AnswerTooLong(
                 "The upstream sent a server-sent event that is longer than the "
                 f"{self._bytes_max:,} bytes one may have; it was given up."
             )

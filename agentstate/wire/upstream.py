@@ -73,12 +73,15 @@ class Connection(asyncio.Protocol):
         # This request
         self.host = key.host  # for messages
         self.is_idle = False  # in the pool
+        self.is_used = False  # a request was begun on it
+        self._made_s = math.inf  # when it was made, by the loop's clock
         self.is_silent = True  # no byte has come since the request was begun
         self.is_uploading = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self._made_s = asyncio.get_running_loop().time()
         if self.is_over:  # aborted while the connection was made
             transport.abort()
             return
@@ -90,6 +93,10 @@ class Connection(asyncio.Protocol):
             for name, value in KEEP_ALIVE:
                 if hasattr(socket, name):
                     sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def age_s(self) -> float:
+        """Return how long ago the connection was made."""
+        return asyncio.get_running_loop().time() - self._made_s
 
     def data_received(self, data: bytes) -> None:
         if self.is_idle:
@@ -128,6 +135,7 @@ class Connection(asyncio.Protocol):
     def start(self, host: str, head: h11.Request, body: bytes | None) -> None:
         """Begin a request to `host` (for messages); `body` None = it follows by `write`."""
         self.host = host
+        self.is_used = True
         self.is_silent = True
         self.is_uploading = body is None
         raw = self._http.send(head)

@@ -15,8 +15,8 @@ from agentstate.ground.settings import (
     Loaded,
     RuleSettings,
     Settings,
-    settings_table,
 )
+from agentstate.ground.settings_table import settings_table
 
 
 def load(
@@ -88,11 +88,14 @@ def test_every_setting_can_be_given_in_the_file_and_in_the_environment(tmp_path:
             continue
         plain = row.shown_default.translate(dict.fromkeys(map(ord, '[]" ')))
         some = "https://some.host" if row.form == "url" else "some-text"
+        some = "7" if row.kind in ("integer", "number") else some
         text = plain or some
         environ = {row.env[0]: text}
         assert load(tmp_path, environ=environ).sources[row.name] == row.env[0]
         header = f"[{row.section}]\n" if row.section else ""
-        value = row.shown_default.replace('""', '"some-text"') or f'"{some}"'
+        value = row.shown_default.replace('""', '"some-text"') or (
+            some if some == "7" else f'"{some}"'
+        )
         loaded = load(tmp_path, f"{header}{row.key} = {value}\n")
         assert loaded.sources[row.name] == f"agentstate.toml:{2 if row.section else 1}"
         (tmp_path / "agentstate.toml").unlink()
@@ -411,9 +414,9 @@ def test_rules_can_be_written_in_every_form_of_a_table(tmp_path: Path, toml: str
             "[[gate.rule]]\ntool = 'a'\n[[gate.rule]]\ntool = '['",
             "agentstate.toml:4: gate.rule.tool: '[' is no glob of tool names: what stands in",
         ),
-        ("[[gate.rule]]\ntool = 5", "agentstate.toml:2: gate.rule.tool: expected a glob of tool "
+        ("[[gate.rule]]\ntool = 5", "agentstate.toml:2: gate.rule.tool: expected a glob of "
          "names, found 5."),
-        ("[[gate.rule]]\ntool = ''", "gate.rule.tool: expected a glob of tool names, found ''."),
+        ("[[gate.rule]]\ntool = ''", "gate.rule.tool: expected a glob of names, found ''."),
         (
             "[[gate.rule]]\nwhen = 'args.amount > lots'",
             "agentstate.toml:2: gate.rule.when: at character 15: expected a number, true, false, "
@@ -455,7 +458,7 @@ models = "llama-*"
 
     row = loaded.settings.providers[-1]
     assert (row.name, row.base_url, row.api_key, row.models, row.dialect) == (
-        "groq", "https://groq.example/openai/v1", "gsk-1", ("llama-*",), ("openai_chat",),
+        "groq", "https://groq.example/openai/v1", "gsk-1", ("llama-*",), (),
     )  # fmt: skip
     assert loaded.sources["provider.groq.api_key"] == "agentstate.toml:5"
 

@@ -31,7 +31,7 @@ def test_four_providers_need_no_configuration() -> None:
     built = build()
 
     assert [(row.name, row.dialect, row.base_url, row.api_key) for row in built.providers] == [
-        ("openai", ("openai_chat",), "https://api.openai.com/v1", None),
+        ("openai", ("openai_chat", "openai_responses"), "https://api.openai.com/v1", None),
         ("anthropic", ("anthropic_messages",), "https://api.anthropic.com", None),
         ("gemini", ("openai_chat", "gemini"), GEMINI, None),
         ("ollama", ("openai_chat",), "http://127.0.0.1:11434/v1", None),
@@ -151,7 +151,7 @@ def test_new_rows_come_after_the_built_in_ones_in_their_order() -> None:
     )
 
     assert [row.name for row in built.providers[4:]] == ["b", "a"]
-    assert [row.dialect for row in built.providers[4:]] == [("openai_chat",), ("gemini",)]
+    assert [row.dialect for row in built.providers[4:]] == [(), ("gemini",)]
 
 
 @pytest.mark.parametrize("name", ["mock", "Groq", "a/b", "-x", "x" * 65, "a b"])

@@ -12,7 +12,7 @@ import pytest
 
 from agentstate.ground.errors import ConnectFailed, UpstreamCut, UpstreamTimeout
 from agentstate.ground.settings import ForwardSettings
-from agentstate.wire.client import HTTPClient
+from agentstate.wire.client import FRESH_S, HTTPClient
 from agentstate.wire.message import Origin, TimeLimits, Transport
 from tests.wire.far import (
     BIG,
@@ -445,7 +445,22 @@ def test_a_warmed_connection_that_went_stale_is_replaced() -> None:
         async with far_end(then_close(b""), replying(OK)) as far, calling() as client:
             client.warm(far.origin, LIMITS)
             await until(lambda: client._pool.idle_count(far.origin) == 1)
+            for connection in client._open:
+                connection._made_s -= 2 * FRESH_S  # it waited in the pool
             assert await ask(client, call_to(far)) == b"ok"
+
+    run(main)
+
+
+def test_a_call_on_a_connection_that_was_just_made_is_sent_once() -> None:
+    """Who ends it has read the request: another one may be paid for twice."""
+
+    async def main() -> None:
+        async with far_end(then_close(b""), replying(OK)) as far, calling() as client:
+            client.warm(far.origin, LIMITS)
+            await until(lambda: client._pool.idle_count(far.origin) == 1)
+            with pytest.raises(UpstreamCut):
+                await ask(client, call_to(far))
 
     run(main)
 
