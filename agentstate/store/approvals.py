@@ -46,6 +46,13 @@ def fails_session(decision: Decision) -> bool:
     return not decision.is_approved and decision.then != "continue"
 
 
+def why_failed(approval: Approval) -> str:
+    """Say why a session has failed by a decision."""
+    decision = approval.decision
+    reason = "" if decision is None or not decision.reason else f": {shorten(decision.reason, 300)}"
+    return f"{shorten(approval.question.tool)} was rejected{reason}"
+
+
 def tells_model(decision: Decision) -> bool:
     """Say whether the model is told of this, now and in later requests."""
     return not decision.is_approved and decision.then == "continue"

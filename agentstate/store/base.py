@@ -10,7 +10,8 @@ take back the last of them, never an answer. `note_replay` is written behind, bu
 once.
 
 The sums of a session count every answer that was recorded and not taken back: an answer replaced by
-a refresh was paid for and stays in them. A step shows its last answer.
+a refresh, or by a person, was paid for and stays in them. A step shows the answer that stands. What
+a fork shares was paid in the session it was forked from, and is not in the fork's sums.
 
 Text that is no Unicode (lone surrogates, which JSON can spell) comes back with U+FFFD in their
 place; requests and answers come back as they went in. Token counts and costs are kept in 0 to
@@ -31,6 +32,7 @@ from typing import Literal, Protocol
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Usage
 from agentstate.ground.errors import BadRequest, shorten
+from agentstate.ground.events import Event
 from agentstate.ground.records import (
     Attempt,
     Candidate,
@@ -48,8 +50,17 @@ from agentstate.ground.records import (
     StepRow,
     Tail,
 )
+from agentstate.store.base_budget import BudgetStore
+from agentstate.store.base_calls import CallStore
+from agentstate.store.base_control import ControlStore
+from agentstate.store.base_durable import DurableStore
 from agentstate.store.base_events import EventStore
+from agentstate.store.base_export import ExportStore
+from agentstate.store.base_forks import ForkStore
 from agentstate.store.base_gate import GateStore
+from agentstate.store.base_overview import OverviewStore
+from agentstate.store.base_revisions import RevisionStore
+from agentstate.store.base_tape import TapeStore
 
 Key = Literal["raw", "exact", "pinned", "masked", "alias"]
 
@@ -59,8 +70,12 @@ LIST_LIMIT_MAX = 1000  # rows of one page: enough for a screen, little enough to
 COUNT_MAX = 10**12
 
 
-class Store(GateStore, EventStore, Protocol):
-    """One record of sessions and their steps; what people decide and are told is in its bases."""
+class Store(
+    GateStore, EventStore, ControlStore, RevisionStore, ForkStore, DurableStore, BudgetStore,
+    TapeStore, ExportStore, CallStore, OverviewStore, Protocol,
+):  # fmt: skip
+    """One record of sessions and their steps; what people decide, are told and do to runs is in its
+    bases."""
 
     # --- life -------------------------------------------------------------------------------
 
@@ -108,7 +123,8 @@ class Store(GateStore, EventStore, Protocol):
 
         The request's parts and prefix nodes are stored if they are new. With `claim.step_id` that
         row is set back to in_flight and keeps index and number; attempts and answers on record
-        stay, and all else is as the new claim says.
+        stay, and all else is as the new claim says. One that was rolled back meanwhile is left
+        alone: the claim gets a new row.
 
         Raises:
             NotFound: `claim.step_id` is no step of `claim.session`.
@@ -137,13 +153,23 @@ class Store(GateStore, EventStore, Protocol):
         ...
 
     async def record_failure(
-        self, step_id: int, attempts: tuple[Attempt, ...], *, failed_ms: int
+        self,
+        step_id: int,
+        attempts: tuple[Attempt, ...],
+        *,
+        failed_ms: int,
+        fails_session: bool = False,
+        why: str | None = None,
+        event: Event | None = None,
     ) -> None:
         """Set the step to failed, with its attempts. Also takes back an answer that turned out not
         to have ended cleanly: what was recorded stays visible and does not replay.
 
         Only what came since the last claim is lost: if an earlier answer stands (a refresh failed),
         the step is complete with that one again.
+
+        `fails_session` sets the session to FAILED, until its next claim, with `why` beside it;
+        `event` says so to whoever wants to know.
 
         Raises:
             NotFound: there is no such step.
@@ -211,7 +237,7 @@ class Store(GateStore, EventStore, Protocol):
     # --- reading ----------------------------------------------------------------------------
 
     async def list_sessions(self, query: Query) -> SessionPage:
-        """List sessions by last activity; `search` and `status` filter.
+        """List sessions by last activity; `search`, `status`, `parent` and `tags` filter.
 
         A session that becomes active while a caller pages through may be seen twice or not at all.
 

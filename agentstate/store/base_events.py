@@ -94,8 +94,7 @@ class EventStore(Protocol):
 
     async def find_idle(self, *, idle_since_ms: int, limit: int) -> tuple[IdleSession, ...]:
         """Return RUNNING sessions in which nothing has happened since then and nothing is in
-        flight or waits for a person, and whose last step is complete; not those that this was
-        said of before (see `note_idle`)."""
+        flight or waits for a person; not those that this was said of before (see `note_idle`)."""
         ...
 
     async def note_idle(self, event: Event) -> None:

@@ -57,7 +57,8 @@ class GateStore(Protocol):
 
     async def list_approvals(self, query: Query, *, at_ms: int) -> ApprovalPage:
         """List approvals, last asked first; `session`, `step_id` and `status` filter, the last as
-        of `at_ms`. "PENDING" gives the expired and undecided ones as well.
+        of `at_ms`. "PENDING" gives the expired and undecided ones as well, but none of a step that
+        was rolled back.
 
         Raises:
             BadRequest: as `list_sessions`.
@@ -65,7 +66,7 @@ class GateStore(Protocol):
         ...
 
     async def count_pending(self, *, at_ms: int) -> int:
-        """Return how many approvals wait for a decision and have not expired."""
+        """Return how many approvals of active steps wait for a decision and have not expired."""
         ...
 
     async def find_response(self, session: str, response_id: str) -> Candidate | None:

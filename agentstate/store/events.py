@@ -5,7 +5,6 @@ Pure, but for the ids. Texts are mended so that whatever sends an event can enco
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -13,7 +12,7 @@ from fnmatch import fnmatchcase
 from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON
 from agentstate.ground.errors import NotFound, shorten
-from agentstate.ground.events import Event, EventKind, Subscription
+from agentstate.ground.events import Event, EventKind, Subscription, new_event_id
 from agentstate.store.base import readable
 
 # Events are history as well, and some come with every fallback: about 50 MB of them are kept.
@@ -21,12 +20,6 @@ EVENTS_KEPT_MAX = 100_000
 # More than any service shows; the approval itself keeps all of it.
 ARGUMENTS_CHARS_MAX = 16 * 1024
 ERROR_CHARS_MAX = 500  # of a try: a line for a list
-ID_BYTES = 12  # 96 bits: receivers know a repeated event by its id
-
-
-def new_event_id() -> str:
-    """Make an id no event has."""
-    return "evt_" + secrets.token_hex(ID_BYTES)
 
 
 def required_event(approval: Approval) -> Event:
@@ -66,6 +59,12 @@ def readable_event(event: Event) -> Event:
 def readable_error(error: str | None) -> str | None:
     """Return what went wrong with a try as it is kept: mended, and cut with a mark."""
     return None if error is None else shorten(readable(error), ERROR_CHARS_MAX)
+
+
+def why_of(event: Event) -> str | None:
+    """Return why something happened, as a line; None = the event does not say."""
+    why = (event.facts or {}).get("why")
+    return readable_error(why) if isinstance(why, str) else None
 
 
 def no_delivery(delivery_id: int) -> NotFound:

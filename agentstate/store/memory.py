@@ -11,6 +11,7 @@ from dataclasses import replace
 from agentstate.ground.canonical import JSON
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import NotFound
+from agentstate.ground.events import Event
 from agentstate.ground.records import (
     Attempt,
     Candidate,
@@ -36,7 +37,11 @@ from agentstate.store.base import (
     readable,
     rebuild_body,
 )
-from agentstate.store.memory_gate import MemoryGate
+from agentstate.store.memory_budget import MemoryBudget
+from agentstate.store.memory_calls import MemoryCalls
+from agentstate.store.memory_forks import MemoryForks
+from agentstate.store.memory_overview import MemoryOverview
+from agentstate.store.memory_revisions import MemoryRevisions
 from agentstate.store.memory_rows import (
     KeptAnswer,
     KeptSession,
@@ -45,9 +50,13 @@ from agentstate.store.memory_rows import (
     maybe_readable,
     readable_attempt,
 )
+from agentstate.store.memory_shown import is_sought, session_row, step_row
+from agentstate.store.memory_tape import MemoryTape
 
 
-class MemoryStore(MemoryGate):
+class MemoryStore(
+    MemoryForks, MemoryRevisions, MemoryBudget, MemoryTape, MemoryCalls, MemoryOverview
+):
     """A `Store` without a file. Closed and opened again it still has its sessions."""
 
     # --- life -------------------------------------------------------------------------------
@@ -80,9 +89,11 @@ class MemoryStore(MemoryGate):
             return ()
         if key == "alias":
             aliases = found.aliases.get(value, set())
-            return tuple(_candidate(step) for step in found.steps if step.step_id in aliases)
+            return tuple(_candidate(step) for step in found.active() if step.step_id in aliases)
         return tuple(
-            _candidate(step) for step in found.steps if getattr(step.claim.identity, key) == value
+            _candidate(step)
+            for step in found.active()
+            if getattr(step.claim.identity, key) == value
         )
 
     async def read_answer(self, step_id: int) -> RecordedAnswer | None:
@@ -95,18 +106,20 @@ class MemoryStore(MemoryGate):
     async def claim_step(self, claim: Claim) -> Claimed:
         """See `Store.claim_step`."""
         self._check_open()
-        if claim.step_id is not None:
-            step = self._step(claim.step_id)
-            if step.session.name != claim.session:
-                raise NotFound(f"Step {claim.step_id} is no step of session {claim.session!r}.")
+        again = None if claim.step_id is None else self._step(claim.step_id)
+        if again is not None and again.session.name != claim.session:
+            raise NotFound(f"Step {claim.step_id} is no step of session {claim.session!r}.")
+        if again is not None and again.rolled_back_ms is None:
+            step = again
             step.claim = claim
             step.state = "in_flight"
             step.is_claim_answered = False
         else:
             step = self._new_step(claim)
+        if claim.about is not None:
+            self._say(step.session, claim.about)
         step.session.touch(claim.created_ms)
-        if step.session.stored_status in ("FAILED", "COMPLETED"):
-            step.session.stored_status = "RUNNING"
+        step.session.go_on()
         if claim.run_id is not None:
             served = Served(step.step_id, claim.call_id, claim.created_ms, is_delivered=False)
             step.session.served.setdefault(claim.run_id, {})[step.step_id] = served
@@ -114,21 +127,31 @@ class MemoryStore(MemoryGate):
 
     async def record_answer(self, checkpoint: Checkpoint) -> int:
         """See `Store.record_answer`."""
+        return self._record_answer(checkpoint)
+
+    def _record_answer(self, checkpoint: Checkpoint, *, is_paid: bool = True) -> int:
         self._check_open()
         step = self._step(checkpoint.step_id)
-        answer = self._add_answer(step, checkpoint)
+        answer = self._add_answer(step, checkpoint, is_paid=is_paid)
         step.answers.append(answer)
+        step.before, step.chosen = step.standing(), answer
         step.state = "complete"
         step.is_claim_answered = True
+        if checkpoint.is_mock is not None:
+            step.claim = replace(step.claim, is_mock=checkpoint.is_mock)
         if checkpoint.approval_id is not None:
             self._bind(checkpoint.approval_id, answer.answer_id)
+        if checkpoint.event is not None:
+            self._tell(checkpoint.event)
         return answer.answer_id
 
     async def append_tail(self, tail: Tail) -> None:
         """See `Store.append_tail`."""
         self._check_open()
         answer = self._step(tail.step_id).standing()
-        if answer is None:
+        if tail.answer_id is not None:
+            answer = self._answer(tail.answer_id)
+        if answer is None or answer.is_taken_back:
             raise NotFound(f"Step {tail.step_id} has no answer to append to.")
         answer.recorded = replace(
             answer.recorded,
@@ -141,29 +164,45 @@ class MemoryStore(MemoryGate):
             answer.usage_estimated = tail.usage_estimated
             cost = tail.cost_microusd
             answer.cost_microusd = None if cost is None else clamp(cost)
+        self._changed(self._step(tail.step_id).session.name)
 
     async def record_failure(
-        self, step_id: int, attempts: tuple[Attempt, ...], *, failed_ms: int
+        self,
+        step_id: int,
+        attempts: tuple[Attempt, ...],
+        *,
+        failed_ms: int,
+        fails_session: bool = False,
+        why: str | None = None,
+        event: Event | None = None,
     ) -> None:
         """See `Store.record_failure`."""
         self._check_open()
         step = self._step(step_id)
         step.attempts += map(readable_attempt, attempts)
         if step.is_claim_answered:
-            step.answers[-1].is_taken_back = True
+            assert step.chosen is not None, "the last claim's answer"
+            step.chosen.is_taken_back = True
+            step.chosen = step.before or step.chosen
+            step.session.budget.repeats = max(step.session.budget.repeats - 1, 0)
             step.is_claim_answered = False
         step.state = "complete" if step.standing() else "failed"
         step.session.touch(failed_ms)
+        if fails_session:
+            step.session.fail(why, None, failed_ms)
+        if event is not None:
+            self._tell(event)
 
     def note_replay(self, note: ReplayNote) -> None:
         """See `Store.note_replay`."""
+        self._save(note)
         step = self._steps.get(note.step_id)
         if step is not None:
             step.replays += 1
             step.saved_microusd += clamp(note.saved_microusd)
             step.replayed_ms = max(step.replayed_ms or 0, note.replayed_ms)
         session = self._sessions.get(note.session)
-        if session is not None:
+        if session is not None and step is not None and step.session is session:
             session.replays += 1
             session.saved_microusd += clamp(note.saved_microusd)
             session.touch(note.replayed_ms)
@@ -175,8 +214,7 @@ class MemoryStore(MemoryGate):
     async def record_served(self, served: Served, session: str, run_id: str) -> None:
         """See `Store.record_served`."""
         self._check_open()
-        self._step(served.step_id)
-        found = self._session(session)
+        found = self._session_of(session, served.step_id)
         found.served.setdefault(run_id, {})[served.step_id] = replace(served, is_delivered=False)
 
     def note_delivered(self, session: str, run_id: str, step_id: int) -> None:
@@ -197,8 +235,7 @@ class MemoryStore(MemoryGate):
     async def record_alias(self, session: str, exact: bytes, step_id: int) -> None:
         """See `Store.record_alias`."""
         self._check_open()
-        self._step(step_id)
-        self._session(session).aliases.setdefault(exact, set()).add(step_id)
+        self._session_of(session, step_id).aliases.setdefault(exact, set()).add(step_id)
 
     async def find_emitters(
         self, session: str, call_ids: tuple[str, ...]
@@ -206,7 +243,7 @@ class MemoryStore(MemoryGate):
         """See `Store.find_emitters`."""
         self._check_open()
         found = self._sessions.get(session)
-        steps = [] if found is None else found.steps
+        steps = [] if found is None else found.active()
         return {
             call_id: tuple(
                 Emitter(step.step_id, len(step.claim.request.chain), step.replayed_ms)
@@ -221,7 +258,7 @@ class MemoryStore(MemoryGate):
         """See `Store.count_steps_at`."""
         self._check_open()
         found = self._sessions.get(session)
-        steps = [] if found is None else found.steps
+        steps = [] if found is None else found.active()
         return sum(
             step.step_number == step_number
             and (step.standing() is not None or step.state == "in_flight")
@@ -236,7 +273,7 @@ class MemoryStore(MemoryGate):
         found = self._sessions.get(session)
         fit = [
             step
-            for step in ([] if found is None else found.steps)
+            for step in ([] if found is None else found.active())
             if (
                 len(step.claim.request.chain) == depth
                 if step_number is None
@@ -249,7 +286,7 @@ class MemoryStore(MemoryGate):
         """See `Store.find_response`."""
         self._check_open()
         found = self._sessions.get(session)
-        for step in reversed(found.steps if found else ()):
+        for step in reversed(found.active() if found else ()):
             answer = step.standing()
             wanted = readable(response_id)
             if answer and maybe_readable(answer.checkpoint.response_id) == wanted:
@@ -262,26 +299,32 @@ class MemoryStore(MemoryGate):
         """See `Store.list_sessions`."""
         self._check_open()
         rows = [
-            ((session.updated_ms, session.session_id), _session_row(session))
+            ((session.updated_ms, session.session_id), session_row(session))
             for session in self._sessions.values()
-            if (query.search is None or _folded(query.search) in _folded(session.name))
-            and query.status in (None, session.status(now_ms()))
+            if query.status in (None, session.status(now_ms())) and is_sought(session, query)
         ]
         page, cursor = cut_page(rows, query, cursor_size=2)
         return SessionPage(page, cursor)
+
+    async def walk_sessions(self, after: str | None, limit: int) -> SessionPage:
+        """See `Store.walk_sessions`."""
+        self._check_open()
+        rows = [((one.session_id,), session_row(one)) for one in self._sessions.values()]
+        query = Query(after=after, limit=limit, newest_first=False)
+        return SessionPage(*cut_page(rows, query, cursor_size=1))
 
     async def read_session(self, session: str) -> SessionRow | None:
         """See `Store.read_session`."""
         self._check_open()
         found = self._sessions.get(session)
-        return _session_row(found) if found else None
+        return session_row(found) if found else None
 
     async def list_steps(self, query: Query) -> StepPage:
         """See `Store.list_steps`."""
         self._check_open()
         session = self._sessions.get(check_session(query))
         rows = [
-            ((step.index,), _step_row(step))
+            ((step.index,), step_row(step))
             for step in (session.steps if session else [])
             if query.state in (None, step.state)
         ]
@@ -292,14 +335,14 @@ class MemoryStore(MemoryGate):
         """See `Store.read_step`."""
         self._check_open()
         step = self._steps.get(step_id)
-        return _step_row(step) if step else None
+        return step_row(step) if step else None
 
     async def find_step(self, session: str, index: int) -> StepRow | None:
         """See `Store.find_step`."""
         self._check_open()
         found = self._sessions.get(session)
-        steps = found.steps if found else []
-        return _step_row(steps[index]) if 0 <= index < len(steps) else None
+        step = found.step_at(index) if found else None
+        return None if step is None else step_row(step)
 
     async def read_request(self, step_id: int) -> JSON:
         """See `Store.read_request`."""
@@ -324,7 +367,7 @@ class MemoryStore(MemoryGate):
     async def read_totals(self) -> dict[str, int]:
         """See `Store.read_totals`."""
         self._check_open()
-        rows = [_session_row(session) for session in self._sessions.values()]
+        rows = [session_row(session) for session in self._sessions.values()]
         return {
             "sessions": len(rows),
             "steps": len(self._steps),
@@ -334,18 +377,23 @@ class MemoryStore(MemoryGate):
             "bytes_on_disk": 0,
         }
 
+    def _session_of(self, session: str, step_id: int) -> KeptSession:
+        found = self._session(session)
+        if self._step(step_id).session is not found:
+            raise NotFound(f"Step {step_id} is no step of session {session!r}.")
+        return found
+
     # --- private ----------------------------------------------------------------------------
 
     def _new_step(self, claim: Claim) -> KeptStep:
         session = self._sessions.get(claim.session)
         if session is None:
-            session_id = len(self._sessions) + 1
-            session = KeptSession(session_id, claim.session, claim.created_ms, claim.created_ms)
+            session = self._new_session(claim.session, claim.created_ms)
             self._sessions[claim.session] = session
         number = claim.step_number
         if number is None:
-            number = 1 + max((step.step_number for step in session.steps), default=-1)
-        step = KeptStep(len(self._steps) + 1, session, len(session.steps), number, claim)
+            number = 1 + max((step.step_number for step in session.active()), default=-1)
+        step = KeptStep(self._new_id("step"), session, session.next_index, number, claim)
         session.steps.append(step)
         self._steps[step.step_id] = step
         return step
@@ -378,73 +426,5 @@ def _candidate(step: KeptStep) -> Candidate:
         cost_microusd=answer.cost_microusd if answer else None,
         provider=readable(answer.checkpoint.provider) if answer else None,
         calls_tools=bool(answer and answer.checkpoint.tool_calls),
+        answer_model=readable(answer.checkpoint.model) if answer else None,
     )
-
-
-def _step_row(step: KeptStep) -> StepRow:
-    claim, answer = step.claim, step.shown()
-    checkpoint = answer.checkpoint if answer else None
-    last = step.attempts[-1] if step.attempts else None
-    return StepRow(
-        step_id=step.step_id,
-        session=step.session.name,
-        index=step.index,
-        step_number=step.step_number,
-        state=step.state,
-        fingerprint=claim.identity.exact,
-        dialect=claim.dialect,
-        path=readable(claim.path),
-        model=readable(checkpoint.model if checkpoint else claim.model),
-        provider=readable(checkpoint.provider) if checkpoint else None,
-        streams=claim.streams,
-        run_id=claim.run_id,
-        response_id=maybe_readable(checkpoint.response_id) if checkpoint else None,
-        finish_reason=maybe_readable(checkpoint.finish_reason) if checkpoint else None,
-        prompt=readable(claim.prompt),
-        miss=claim.miss,
-        text=readable(checkpoint.text) if checkpoint else "",
-        usage=answer.usage if answer else None,
-        usage_estimated=answer.usage_estimated if answer else False,
-        cost_microusd=answer.cost_microusd if answer else None,
-        latency_ms=checkpoint.latency_ms if checkpoint else None,
-        first_content_ms=checkpoint.first_content_ms if checkpoint else None,
-        created_ms=claim.created_ms,
-        answered_ms=checkpoint.answered_ms if checkpoint else None,
-        replays=step.replays,
-        replayed_ms=step.replayed_ms,
-        saved_microusd=step.saved_microusd,
-        error_code=last.error_code if last else None,
-        error=last.error if last else None,
-        is_mock=claim.is_mock,
-        answer_id=answer.answer_id if answer else None,
-    )
-
-
-def _session_row(session: KeptSession) -> SessionRow:
-    counted = [
-        answer
-        for step in session.steps
-        for answer in (*step.answers, *step.rounds.values())
-        if not answer.is_taken_back
-    ]
-    usages = [answer.usage for answer in counted if answer.usage is not None]
-    costs = [answer.cost_microusd for answer in counted if answer.cost_microusd is not None]
-    return SessionRow(
-        session=session.name,
-        status=session.status(now_ms()),
-        created_ms=session.created_ms,
-        updated_ms=session.updated_ms,
-        steps=len(session.steps),
-        last_step_number=max((step.step_number for step in session.steps), default=None),
-        input_tokens=sum(usage.input_tokens for usage in usages),
-        output_tokens=sum(usage.output_tokens for usage in usages),
-        cost_microusd=sum(costs),
-        unknown_costs=len(counted) - len(costs),
-        replays=session.replays,
-        saved_microusd=session.saved_microusd,
-    )
-
-
-def _folded(text: str) -> str:
-    """Fold case as SQLite's `like` does: ASCII letters only."""
-    return "".join(char.lower() if char.isascii() else char for char in text)

@@ -20,8 +20,9 @@ from agentstate.store.events import (
     no_delivery,
     readable_error,
     readable_event,
+    why_of,
 )
-from agentstate.store.memory_rows import KeptSession, KeptStep, Rows, cut_page
+from agentstate.store.memory_rows import KeptSession, KeptStep, Rows, StatusSaid, cut_page
 
 
 class MemoryEvents(Rows):
@@ -46,10 +47,11 @@ class MemoryEvents(Rows):
         self._check_open()
         self._tell(event)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event) -> bool:
+        """Write an event; False = one with the same id is there."""
         event = readable_event(event)
         if any(one.event_id == event.event_id for one in self._events.values()):
-            return
+            return False
         self._last_event += 1
         self._events[self._last_event] = event
         for hook in hooks_of(event, self._subscriptions):
@@ -64,6 +66,7 @@ class MemoryEvents(Rows):
                 leased_ms=None,
             )
         self._forget()
+        return True
 
     def _forget(self) -> None:
         """Drop the events that are neither among the newest nor still to be delivered."""
@@ -75,6 +78,14 @@ class MemoryEvents(Rows):
                 for one in [*self._deliveries.values()]:
                     if one.event.event_id == event_id:
                         del self._deliveries[one.delivery_id]
+
+    def _drop_events(self, session: str) -> None:
+        self._events = {
+            number: event for number, event in self._events.items() if event.session != session
+        }
+        self._deliveries = {
+            number: one for number, one in self._deliveries.items() if one.event.session != session
+        }
 
     # --- deliveries -------------------------------------------------------------------------
 
@@ -173,11 +184,11 @@ class MemoryEvents(Rows):
         """See `Store.find_idle`."""
         self._check_open()
         found = [
-            (session.updated_ms, session.session_id, _idle(session, session.steps[-1]))
+            (session.updated_ms, session.session_id, _idle(session, session.active()[-1]))
             for session in self._sessions.values()
             if session.updated_ms < idle_since_ms
             and _is_idle(session, now_ms())
-            and session.steps[-1].state == "complete"
+            and session.active()
         ]
         return tuple(one for _, _, one in sorted(found, key=lambda row: row[:2])[:limit])
 
@@ -187,11 +198,14 @@ class MemoryEvents(Rows):
         session = self._sessions.get(event.session)
         if session is None or not _is_idle(session, event.created_ms):
             return
-        if event.index not in (None, len(session.steps) - 1):
+        last = session.active()[-1:]
+        if event.index is not None and event.index not in [step.index for step in last]:
             return
         session.idle_ms = session.updated_ms
+        self._changed(session.name)
         if event.kind == "session.completed":
             session.stored_status = "COMPLETED"
+            session.status_said = StatusSaid(why_of(event), None, event.created_ms)
         self._tell(event)
 
 
@@ -208,8 +222,9 @@ def _idle(session: KeptSession, last: KeptStep) -> IdleSession:
         session=session.name,
         index=last.index,
         step_number=last.step_number,
-        awaits_tools=_awaits_tools(session, last),
+        awaits_tools=last.state == "complete" and _awaits_tools(session, last),
         updated_ms=session.updated_ms,
+        is_broken=last.state != "complete",
     )
 
 

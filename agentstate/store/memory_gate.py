@@ -12,6 +12,7 @@ from agentstate.ground.approvals import (
     Refusal,
     Release,
 )
+from agentstate.ground.budget import cap_of, read_more
 from agentstate.ground.errors import NotFound
 from agentstate.ground.records import Checkpoint, Query, RecordedAnswer
 from agentstate.store.approvals import (
@@ -22,10 +23,19 @@ from agentstate.store.approvals import (
     readable_decision,
     readable_question,
     tells_model,
+    why_failed,
 )
 from agentstate.store.events import decided_event, failed_event, required_event
+from agentstate.store.forks import with_earlier
 from agentstate.store.memory_events import MemoryEvents
-from agentstate.store.memory_rows import KeptApproval, KeptStep, cut_page, shown_approval
+from agentstate.store.memory_rows import (
+    KeptApproval,
+    KeptSession,
+    KeptStep,
+    cut_page,
+    earlier_of,
+    shown_approval,
+)
 
 
 class MemoryGate(MemoryEvents):
@@ -54,17 +64,25 @@ class MemoryGate(MemoryEvents):
             raise no_approval(approval_id)
         if kept.decision is not None:
             raise already_decided(self._shown(kept))
+        if kept.question.kind == "budget" and decision.is_approved:
+            arguments = decision.arguments or kept.question.arguments
+            read_more(cap_of(kept.question.tool), arguments)  # raises before anything is changed
         kept.decision = readable_decision(decision)
         kept.decided_ms = at_ms
-        session = kept.step.session
+        session = kept.session
         session.touch(at_ms)
         approval = self._shown(kept)
         if not approval.question.is_quiet:
             self._tell(decided_event(approval))
-        if fails_session(decision) and session.stored_status != "FAILED":
-            session.stored_status = "FAILED"
+        if fails_session(decision) and session.fail(why_failed(approval), kept.decision.by, at_ms):
             self._tell(failed_event(approval))
+        if approval.question.kind == "budget" and decision.is_approved:
+            self._go_on(session, approval)
         return approval
+
+    def _go_on(self, session: KeptSession, approval: Approval) -> None:
+        """Let a session pay for more; of `memory_budget.py`."""
+        raise NotImplementedError
 
     async def read_approval(self, approval_id: str) -> Approval | None:
         """See `Store.read_approval`."""
@@ -84,8 +102,8 @@ class MemoryGate(MemoryEvents):
         rows = [
             ((one.asked_ms, one.number), self._shown(one))
             for one in self._approvals.values()
-            if query.session in (None, one.step.session.name)
-            and query.step_id in (None, one.step.step_id)
+            if query.session in (None, one.session.name)
+            and query.step_id in (None, one.step and one.step.step_id)
         ]
         fit = [row for row in rows if _has_status(row[1], query.status, at_ms)]
         page, cursor = cut_page(fit, query, cursor_size=2)
@@ -95,7 +113,7 @@ class MemoryGate(MemoryEvents):
         """See `Store.count_pending`."""
         self._check_open()
         shown = map(self._shown, self._approvals.values())
-        return sum(one.status(at_ms) == "PENDING" for one in shown)
+        return sum(one.status(at_ms) == "PENDING" and one.rolled_back_ms is None for one in shown)
 
     async def list_refusals(self, session: str) -> tuple[Refusal, ...]:
         """See `Store.list_refusals`."""
@@ -108,9 +126,9 @@ class MemoryGate(MemoryEvents):
         }
         refusals = [
             Refusal(answer_id, step.step_id, root_id, number)
-            for step in (found.steps if found else ())
+            for step in (found.active() if found else ())
             for root_id, number, answer_id in _answers_of(step)
-            if answer_id in told
+            if answer_id in told and step.gone_ms(answer_id) is None
         ]
         return tuple(refusals)
 
@@ -118,14 +136,53 @@ class MemoryGate(MemoryEvents):
         self, step: KeptStep, answer_id: int | None, question: Question, at_ms: int
     ) -> KeptApproval:
         binding = _binding(step, answer_id, question)
+        if question.kind == "budget":
+            step.session.budget.is_known = True
         for kept in step.session.approvals:
-            if _binding(kept.step, kept.answer_id, kept.question) == binding:
+            if kept.step is None:
+                continue
+            is_gone = kept.question.kind == "budget" and kept.step.rolled_back_ms is not None
+            if not is_gone and _binding(kept.step, kept.answer_id, kept.question) == binding:
                 self._reopen(kept, question, at_ms)
                 return kept
-        number = len(self._approvals) + 1
-        kept = KeptApproval(new_approval_id(), number, step, answer_id, question, at_ms, at_ms)
+        if answer_id is not None:
+            earlier = earlier_of(self._answer(answer_id), question)
+            question = question if earlier is None else with_earlier(question, earlier)
+        return self._add_approval(step.session, step, answer_id, question, at_ms, None)
+
+    def _open_for_durable(
+        self, session: KeptSession, call: str, question: Question, at_ms: int
+    ) -> Approval:
+        """Find or make the approval of a durable call."""
+        question = readable_question(question)
+        for kept in session.approvals:
+            if (kept.durable, kept.question.generation) == (call, question.generation):
+                self._reopen(kept, question, at_ms)
+                return self._shown(kept)
+        return self._shown(self._add_approval(session, None, None, question, at_ms, call))
+
+    def _add_approval(
+        self,
+        session: KeptSession,
+        step: KeptStep | None,
+        answer_id: int | None,
+        question: Question,
+        at_ms: int,
+        durable: str | None,
+    ) -> KeptApproval:
+        kept = KeptApproval(
+            approval_id=new_approval_id(),
+            number=self._new_id("approval"),
+            session=session,
+            step=step,
+            answer_id=answer_id,
+            question=question,
+            created_ms=at_ms,
+            asked_ms=at_ms,
+            durable=durable,
+        )
         self._approvals[kept.approval_id] = kept
-        step.session.approvals.append(kept)
+        session.approvals.append(kept)
         self._ask(kept, at_ms, is_quiet=question.is_quiet)
         return kept
 
@@ -139,7 +196,7 @@ class MemoryGate(MemoryEvents):
             self._ask(kept, at_ms, is_quiet=question.is_quiet)
 
     def _ask(self, kept: KeptApproval, at_ms: int, *, is_quiet: bool) -> None:
-        kept.step.session.touch(at_ms)
+        kept.session.touch(at_ms)
         if not is_quiet:
             self._tell(required_event(self._shown(kept)))
 
@@ -191,21 +248,21 @@ class MemoryGate(MemoryEvents):
         """See `Store.record_delivered`."""
         self._check_open()
         answer = self._answer(answer_id)
-        if answer.delivered is None:
-            answer.delivered = delivered
+        if answer.delivered is None or answer.is_borrowed:
+            answer.delivered, answer.is_borrowed = delivered, False
         return answer.delivered
 
     async def read_delivered(self, answer_id: int) -> RecordedAnswer | None:
         """See `Store.read_delivered`."""
         self._check_open()
         answer = self._answers.get(answer_id)
-        return None if answer is None else answer.delivered
+        return None if answer is None or answer.is_borrowed else answer.delivered
 
     async def record_release(self, answer_id: int, run_id: str | None, *, at_ms: int) -> int:
         """See `Store.record_release`."""
         self._check_open()
         answer = self._answer(answer_id)
-        release_id = 1 + sum(len(one.releases) for one in self._answers.values())
+        release_id = self._new_id("release")
         answer.releases.append(Release(release_id, run_id, at_ms, is_written=False))
         return release_id
 
@@ -227,6 +284,8 @@ class MemoryGate(MemoryEvents):
 def _binding(step: KeptStep, answer_id: int | None, question: Question) -> tuple[object, ...]:
     """Return what makes a question the same one."""
     what = (question.kind, question.digest, question.generation)
+    if question.kind == "budget":
+        return what
     if answer_id is None:
         return (step.step_id, None, *what)
     return (answer_id, (question.choice, question.position), *what)
@@ -238,8 +297,9 @@ def _place(approval: Approval) -> tuple[int, int, int]:
 
 
 def _has_status(approval: Approval, status: str | None, at_ms: int) -> bool:
-    is_undecided = approval.decision is None
-    return status in (None, approval.status(at_ms)) or (status == "PENDING" and is_undecided)
+    if status == "PENDING":
+        return approval.decision is None and approval.rolled_back_ms is None
+    return status in (None, approval.status(at_ms))
 
 
 def _answers_of(step: KeptStep) -> list[tuple[int, int, int]]:

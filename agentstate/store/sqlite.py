@@ -1,9 +1,9 @@
 """The embedded record: one SQLite file, one writer thread, readers that cannot write.
 
 What this module does is say where each method runs: writes in the writer's thread, small indexed
-reads on the event loop, all other reads in a thread of two. What the gate and webhooks need is
-beside it, in `sqlite_gate.py` and `sqlite_events.py`; SQL is in `sqlite_record.py` and
-`sqlite_read.py`. Why it is so: DESIGN.md.
+reads on the event loop, all other reads in a thread of two. What the gate, webhooks, control and
+revisions need is beside it (`sqlite_gate.py`, `sqlite_events.py`, `sqlite_control.py`,
+`sqlite_revisions.py`); SQL is in `sqlite_record.py` and `sqlite_read.py`. Why it is so: DESIGN.md.
 
 Replays are noted in memory and written behind. Their sums are written before anything that shows
 them is read; what the replay ladder reads is completed from memory.
@@ -22,7 +22,7 @@ from typing import Literal
 from agentstate.ground.canonical import JSON
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import StoreError
-from agentstate.ground.events import IdleSession
+from agentstate.ground.events import Event, IdleSession
 from agentstate.ground.records import (
     Attempt,
     Candidate,
@@ -43,12 +43,21 @@ from agentstate.ground.records import (
 from agentstate.store import sqlite_events_read as events_read
 from agentstate.store import sqlite_read as read
 from agentstate.store import sqlite_runs as runs
+from agentstate.store import sqlite_sessions as sessions
 from agentstate.store.base import Key, clamp
-from agentstate.store.sqlite_gate import SqliteGate
+from agentstate.store.sqlite_budget import SqliteBudget
+from agentstate.store.sqlite_calls import SqliteCalls
+from agentstate.store.sqlite_durable import SqliteDurable
+from agentstate.store.sqlite_export import SqliteExport
+from agentstate.store.sqlite_forks import SqliteForks
 from agentstate.store.sqlite_keys import KeyIndex
+from agentstate.store.sqlite_overview import SqliteOverview
 from agentstate.store.sqlite_readers import Readers
-from agentstate.store.sqlite_record import NoteSum
+from agentstate.store.sqlite_record import Recorder
+from agentstate.store.sqlite_replays_record import NoteSum
 from agentstate.store.sqlite_request import HeavyParts, read_request
+from agentstate.store.sqlite_revisions import SqliteRevisions
+from agentstate.store.sqlite_tape import SqliteTape
 from agentstate.store.sqlite_writer import GroupWriter
 
 log = logging.getLogger("agentstate.store")
@@ -61,7 +70,10 @@ NOTES_KEPT_MAX = 100_000  # steps noted while the disk takes no writes; further 
 CLOSE_PATIENCE_S = 10.0  # folding a full log takes a tenth of it on a slow disk
 
 
-class SqliteStore(SqliteGate):
+class SqliteStore(
+    SqliteForks, SqliteRevisions, SqliteDurable, SqliteBudget, SqliteTape, SqliteExport,
+    SqliteCalls, SqliteOverview,
+):  # fmt: skip
     """A `Store` in one SQLite file. Belongs to the event loop that opened it."""
 
     def __init__(self, path: str | Path, *, durability: Literal["full", "normal"] = "full") -> None:
@@ -70,6 +82,7 @@ class SqliteStore(SqliteGate):
         writer = GroupWriter(self._path, syncs_answers=durability == "full")
         super().__init__(writer, Readers(self._path), KeyIndex())
         self._notes = _Notes(self._writer)
+        self._write_notes = self._notes.write
         # (session, run, step) that are delivered and whose note is on its way to the disk.
         self._delivering: set[tuple[str, str, int]] = set()
 
@@ -80,7 +93,11 @@ class SqliteStore(SqliteGate):
         interrupted_count = await self._writer.open()
         try:
             self._readers.open()
+            self._load_paused()
+            self._resume_removals()
+            self._load_budgets()
         except StoreError:
+            await self._readers.close(CLOSE_PATIENCE_S)
             await self._writer.close(CLOSE_PATIENCE_S)
             raise
         return interrupted_count
@@ -89,6 +106,7 @@ class SqliteStore(SqliteGate):
         """See `Store.close`."""
         if not self._readers.is_open:
             return
+        await self._stop_removing()
         await self._notes.write()
         self._notes.stop()
         await self._readers.close(CLOSE_PATIENCE_S)
@@ -128,6 +146,8 @@ class SqliteStore(SqliteGate):
 
     async def claim_step(self, claim: Claim) -> Claimed:
         """See `Store.claim_step`."""
+        if claim.about is not None and claim.about.budget is not None:
+            self._take_in_budget(claim.session)
         with self._keys.writing(claim.session):
             self._keys.add_step(claim.session, claim.identity)
             return await self._claim_step(claim)
@@ -140,11 +160,16 @@ class SqliteStore(SqliteGate):
         assert isinstance(outcome, Claimed), "a claim that is packed is written"
         return outcome
 
+    def _note_fork(self, session: str, name: str) -> None:
+        if self.may_have_budget(session):
+            self._take_in_budget(name)
+
     async def record_answer(self, checkpoint: Checkpoint) -> int:
         """See `Store.record_answer`."""
         packed = await self._pack_answer(checkpoint.answer)
+        told = self._subscriptions
         return await self._writer.write(
-            lambda recorder: recorder.record_answer(checkpoint, packed), is_durable=True
+            lambda recorder: recorder.record_answer(checkpoint, packed, told), is_durable=True
         )
 
     async def append_tail(self, tail: Tail) -> None:
@@ -152,12 +177,26 @@ class SqliteStore(SqliteGate):
         await self._writer.write(lambda recorder: recorder.append_tail(tail))
 
     async def record_failure(
-        self, step_id: int, attempts: tuple[Attempt, ...], *, failed_ms: int
+        self,
+        step_id: int,
+        attempts: tuple[Attempt, ...],
+        *,
+        failed_ms: int,
+        fails_session: bool = False,
+        why: str | None = None,
+        event: Event | None = None,
     ) -> None:
         """See `Store.record_failure`."""
-        await self._writer.write(
-            lambda recorder: recorder.record_failure(step_id, attempts, failed_ms)
-        )
+        told = self._subscriptions
+
+        def write(recorder: Recorder) -> None:
+            recorder.record_failure(step_id, attempts, failed_ms)
+            if fails_session:
+                recorder.events.fail_session(step_id, why, failed_ms)
+            if event is not None:
+                recorder.events.write(event, told)
+
+        await self._writer.write(write)
 
     def note_replay(self, note: ReplayNote) -> None:
         """See `Store.note_replay`."""
@@ -259,12 +298,14 @@ class SqliteStore(SqliteGate):
     async def list_sessions(self, query: Query) -> SessionPage:
         """See `Store.list_sessions`."""
         await self._notes.write()
-        return await self._readers.aside(lambda reader: read.list_sessions(reader, query, now_ms()))
+        return await self._readers.aside(
+            lambda reader: sessions.list_sessions(reader, query, now_ms())
+        )
 
     async def read_session(self, session: str) -> SessionRow | None:
         """See `Store.read_session`."""
         await self._notes.write()
-        return self._readers.here(lambda reader: read.read_session(reader, session, now_ms()))
+        return self._readers.here(lambda reader: sessions.read_session(reader, session, now_ms()))
 
     async def list_steps(self, query: Query) -> StepPage:
         """See `Store.list_steps`."""
@@ -292,7 +333,7 @@ class SqliteStore(SqliteGate):
     async def read_totals(self) -> dict[str, int]:
         """See `Store.read_totals`."""
         await self._notes.write()
-        totals = await self._readers.aside(read.read_totals)
+        totals = await self._readers.aside(sessions.read_totals)
         return totals | {"bytes_on_disk": bytes_on_disk(self._path)}
 
 

@@ -161,7 +161,7 @@ _FIND_IDLE = """
               and approval.kind = 'tool_call' and approval.is_approved = 0
           )
       ),
-      session.updated_ms
+      session.updated_ms, step.state != 'complete'
     from session indexed by session_updated
     join step on step.id = (
       select id
@@ -171,8 +171,8 @@ _FIND_IDLE = """
       limit 1
     )
     where session.updated_ms < :idle_since_ms and session.status = 'RUNNING'
+      and session.paused_ms is null
       and (session.idle_ms is null or session.idle_ms < session.updated_ms)
-      and step.state = 'complete'
       and not exists (
         select 1
         from step as flying indexed by step_in_flight
@@ -181,8 +181,10 @@ _FIND_IDLE = """
       and not exists (
         select 1
         from approval
+        left join step as held on held.id = approval.step_id
         where approval.session_id = session.id and approval.is_approved is null
           and (approval.deadline_ms is null or approval.deadline_ms > :now_ms)
+          and coalesce(held.rolled_back_ms, approval.replaced_ms) is null
       )
     order by session.updated_ms, session.id
     limit :limit
@@ -195,7 +197,10 @@ def find_idle(
     """See `Store.find_idle`."""
     values = {"idle_since_ms": idle_since_ms, "limit": limit, "now_ms": now_ms}
     rows = connection.execute(_FIND_IDLE, values)
-    return tuple(IdleSession(row[0], row[1], row[2], bool(row[3]), row[4]) for row in rows)
+    return tuple(
+        IdleSession(row[0], row[1], row[2], bool(row[3]) and not row[5], row[4], bool(row[5]))
+        for row in rows
+    )
 
 
 # --- shared ---------------------------------------------------------------------------------------

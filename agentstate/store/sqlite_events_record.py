@@ -21,6 +21,7 @@ from agentstate.store.events import (
     no_delivery,
     readable_error,
     readable_event,
+    why_of,
 )
 from agentstate.store.sqlite_events_read import but_not_hooks, read_delivery
 from agentstate.store.sqlite_pack import pack
@@ -46,10 +47,10 @@ class EventRecorder:
 
     _ADD_DELIVERY = "insert into delivery (event_id, hook, next_ms) values (?, ?, ?)"
 
-    def write(self, event: Event, subscriptions: Sequence[Subscription]) -> None:
+    def write(self, event: Event, subscriptions: Sequence[Subscription]) -> bool:
         """Write an event with a delivery for each webhook that wants it; see `Store.subscribe`.
 
-        One with the same id is left as it is.
+        One with the same id is left as it is: then False.
         """
         event = readable_event(event)
         values = (
@@ -65,12 +66,13 @@ class EventRecorder:
         )
         done = self._execute(self._ADD_EVENT, values)
         if done.rowcount == 0:
-            return
+            return False
         row_id = done.lastrowid
         assert row_id is not None, "an insert has a row id"
         for hook in hooks_of(event, subscriptions):
             self._execute(self._ADD_DELIVERY, (row_id, hook, event.created_ms))
         self._drop_if_done(row_id - EVENTS_KEPT_MAX)
+        return True
 
     _IS_DONE = """
         select 1
@@ -91,6 +93,16 @@ class EventRecorder:
         if self._execute(self._IS_DONE, (row_id,)).fetchone() is not None:
             self._execute(self._DROP_DELIVERIES, (row_id,))
             self._execute(self._DROP_EVENT, (row_id,))
+
+    _FAIL_SESSION = """
+        update session
+        set status = 'FAILED', status_reason = ?, status_by = null, status_ms = ?
+        where id = (select session_id from step where id = ?) and status != 'FAILED'
+        """
+
+    def fail_session(self, step_id: int, why: str | None, at_ms: int) -> None:
+        """Write that the session of a step cannot go on as it is; see `Store.record_failure`."""
+        self._execute(self._FAIL_SESSION, (readable_error(why), at_ms, step_id))
 
     # --- deliveries -------------------------------------------------------------------------
 
@@ -164,8 +176,12 @@ class EventRecorder:
         update session
         set
           idle_ms = updated_ms,
-          status = case when :kind = 'session.completed' then 'COMPLETED' else status end
-        where name = :session and status = 'RUNNING' and (idle_ms is null or idle_ms < updated_ms)
+          status = case when :kind = 'session.completed' then 'COMPLETED' else status end,
+          status_reason = case when :kind = 'session.completed' then :why else status_reason end,
+          status_by = case when :kind = 'session.completed' then null else status_by end,
+          status_ms = case when :kind = 'session.completed' then :at_ms else status_ms end
+        where name = :session and status = 'RUNNING' and paused_ms is null
+          and (idle_ms is null or idle_ms < updated_ms)
           and (
             :index is null
             or :index = (
@@ -184,8 +200,10 @@ class EventRecorder:
           and not exists (
             select 1
             from approval
-            where approval.session_id = session.id and is_approved is null
-              and (deadline_ms is null or deadline_ms > :at_ms)
+            left join step on step.id = approval.step_id
+            where approval.session_id = session.id and approval.is_approved is null
+              and (approval.deadline_ms is null or approval.deadline_ms > :at_ms)
+              and coalesce(step.rolled_back_ms, approval.replaced_ms) is null
           )
         """
 
@@ -196,6 +214,7 @@ class EventRecorder:
             "session": event.session,
             "index": event.index,
             "at_ms": event.created_ms,
+            "why": why_of(event),
         }
         if self._execute(self._NOTE_IDLE, values).rowcount:
             self.write(event, subscriptions)

@@ -100,6 +100,8 @@ def open_writer(path: Path) -> sqlite3.Connection:
         connection.execute(f"pragma journal_size_limit = {LOG_BYTES_MAX}")
         connection.execute(f"pragma cache_size = -{WRITER_CACHE_KIB}")
         connection.execute("pragma synchronous = full")
+        # What is sorted or matched in passing needs no directory that can be written.
+        connection.execute("pragma temp_store = memory")
         migrate(connection)
     except StoreError as error:
         connection.close()

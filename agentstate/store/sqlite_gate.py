@@ -80,7 +80,7 @@ class SqliteGate(SqliteEvents):
 
     def _take_in_refusal(self, session: str, deciding: asyncio.Future[Approval]) -> None:
         self._keys.hold(session)
-        self._keys.add_refusal(session)
+        self._keys.add_splice(session)
         deciding.add_done_callback(lambda _: self._keys.let_go(session))
 
     async def read_approval(self, approval_id: str) -> Approval | None:
@@ -107,7 +107,7 @@ class SqliteGate(SqliteEvents):
 
     async def list_refusals(self, session: str) -> tuple[Refusal, ...]:
         """See `Store.list_refusals`."""
-        if not self._readers.here(lambda reader: self._keys.may_have_refusals(reader, session)):
+        if not self._readers.here(lambda reader: self._keys.may_have_splices(reader, session)):
             return ()
         limit = REFUSALS_ON_LOOP_MAX + 1
         found = self._readers.here(lambda reader: gate_read.list_refusals(reader, session, limit))

@@ -21,6 +21,7 @@ from agentstate.ground.approvals import (
 from agentstate.ground.records import Query, RecordedAnswer
 from agentstate.store.base import check_limit, make_cursor, read_cursor, readable
 from agentstate.store.sqlite_pack import BYTES_UNLIMITED, ContentTooLarge, unpack_text
+from agentstate.store.sqlite_precedents import read_earlier
 from agentstate.store.sqlite_read import before_first, recorded_answer
 
 Connection = sqlite3.Connection
@@ -29,17 +30,20 @@ Connection = sqlite3.Connection
 
 _APPROVAL_COLUMNS = """
     select approval.id, approval.name, session.name, approval.step_id, step.step_number,
-      step.step_index, approval.answer_id, step.dialect, coalesce(answer.model, step.model),
+      step.step_index, approval.answer_id, coalesce(step.dialect, ''),
+      coalesce(answer.model, step.model, ''),
       run.name, approval.kind, approval.choice, approval.position, approval.digest, approval.tool,
       approval.call_id, approval.rule, approval.why, approval.deadline_ms, approval.on_reject,
       approval.generation, approval.created_ms, approval.asked_ms, approval.is_approved,
       approval.decided_ms, approval.decided_by, approval.reason, approval.follows, approval.size,
       case when approval.size <= :bytes_max then approval.arguments end,
       coalesce(approval.edited_size, 0),
-      case when approval.edited_size <= :bytes_max then approval.edited end, approval.is_quiet
+      case when approval.edited_size <= :bytes_max then approval.edited end, approval.is_quiet,
+      coalesce(step.rolled_back_ms, approval.replaced_ms), approval.earlier, durable_call.name
     from approval
     join session on session.id = approval.session_id
-    join step on step.id = approval.step_id
+    left join step on step.id = approval.step_id
+    left join durable_call on durable_call.id = approval.durable_id
     left join run on run.id = step.run_id
     left join answer on answer.id = approval.answer_id
     """
@@ -84,6 +88,7 @@ _LIST_APPROVALS = (
       and (:step_id is null or approval.step_id = :step_id)
       and case :status
         when 'PENDING' then approval.is_approved is null
+          and coalesce(step.rolled_back_ms, approval.replaced_ms) is null
         when 'EXPIRED' then approval.is_approved is null and approval.deadline_ms <= :at_ms
         when 'APPROVED' then approval.is_approved = 1
         when 'REJECTED' then approval.is_approved = 0
@@ -135,7 +140,10 @@ def _listing(query: Query) -> str:
 _COUNT_PENDING = """
     select count(*)
     from approval indexed by approval_waiting
-    where is_approved is null and (deadline_ms is null or deadline_ms > ?)
+    left join step on step.id = approval.step_id
+    where approval.is_approved is null
+      and coalesce(step.rolled_back_ms, approval.replaced_ms) is null
+      and (approval.deadline_ms is null or approval.deadline_ms > ?)
     """
 
 
@@ -174,13 +182,15 @@ def rounds_of(connection: Connection, root_id: int) -> tuple[int, ...]:
     return tuple(answer_id for (answer_id,) in connection.execute(_ROUNDS_OF, (root_id,)))
 
 
-_READ_DELIVERED = """
+_READ_BORROWED = """
     select status, form, is_sealed, pace_size, size,
       case when size <= ? then pace end,
       case when size <= ? then content end
     from delivered
     where answer_id = ?
     """
+
+_READ_DELIVERED = _READ_BORROWED + "and not is_borrowed"
 
 
 def read_delivered(
@@ -192,6 +202,14 @@ def read_delivered(
         ContentTooLarge: it has over `bytes_max` bytes; none was read.
     """
     row = connection.execute(_READ_DELIVERED, (bytes_max, bytes_max, answer_id)).fetchone()
+    return None if row is None else recorded_answer(*row)
+
+
+def read_borrowed(
+    connection: Connection, answer_id: int, bytes_max: int = BYTES_UNLIMITED
+) -> RecordedAnswer | None:
+    """See `Store.read_borrowed`; raises as `read_delivered`."""
+    row = connection.execute(_READ_BORROWED, (bytes_max, bytes_max, answer_id)).fetchone()
     return None if row is None else recorded_answer(*row)
 
 
@@ -217,7 +235,8 @@ _LIST_REFUSALS = """
     join step on step.id = approval.step_id
     left join round on round.answer_id = approval.answer_id
     where session.name = ? and approval.is_approved = 0 and approval.follows = 'continue'
-      and approval.answer_id is not null and step.rolled_back_ms is null
+      and approval.answer_id is not null
+      and coalesce(step.rolled_back_ms, approval.replaced_ms) is null
     order by step.step_index, 3, 4
     limit ?
     """
@@ -269,6 +288,9 @@ def _approval(row: tuple[Any, ...]) -> Approval:
         asked_ms=row[22],
         decision=_decision(row),
         decided_ms=row[24],
+        rolled_back_ms=row[33],
+        earlier=None if row[34] is None else read_earlier(row[34]),
+        durable=row[35],
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from agentstate.ground.approvals import Approval, Decision, Question
+from agentstate.ground.approvals import Approval, Decision, Earlier, Question
 from agentstate.ground.errors import NotFound
 from agentstate.ground.events import Subscription
 from agentstate.ground.records import RecordedAnswer
@@ -21,28 +21,36 @@ from agentstate.store.approvals import (
     no_approval,
     readable_decision,
     readable_question,
+    why_failed,
 )
 from agentstate.store.base import readable
 from agentstate.store.events import decided_event, failed_event, required_event
+from agentstate.store.forks import with_earlier
+from agentstate.store.sqlite_budget_record import BudgetRecorder
 from agentstate.store.sqlite_events_record import EventRecorder
 from agentstate.store.sqlite_gate_read import read_approval
 from agentstate.store.sqlite_pack import Packed, answer_raw, pack, pack_text
+from agentstate.store.sqlite_precedents import encode_earlier, find_earlier
 
 
 class GateRecorder:
     """The gate's writing methods, bound to the writing connection."""
 
-    def __init__(self, connection: sqlite3.Connection, events: EventRecorder) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, events: EventRecorder, budget: BudgetRecorder
+    ) -> None:
         self._connection = connection
         self._execute = connection.cursor().execute
         self._events = events
+        self._budget = budget
 
     # --- approvals --------------------------------------------------------------------------
 
     _FIND_SESSION = """
         select session_id
         from step
-        where id = :step_id and (
+        join session on session.id = step.session_id
+        where step.id = :step_id and (
           :answer_id is null
           or exists (select * from answer where id = :answer_id and step_id = step.id)
         )
@@ -79,7 +87,7 @@ class GateRecorder:
         ]
         if self._connection.total_changes != changes_before:
             self._execute(self._TOUCH_SESSION, (at_ms, *row))
-        approvals = tuple(self._read(name) for name, _ in opened)
+        approvals = tuple(self.read(name) for name, _ in opened)
         for approval, (_, is_asked) in zip(approvals, opened, strict=True):
             if is_asked:
                 self._events.write(required_event(approval), subscriptions)
@@ -103,6 +111,16 @@ class GateRecorder:
           and generation = :generation
         """
 
+    # Whichever call asks: it is about the session.
+    _FIND_FOR_BUDGET = """
+        select name, is_approved is null
+          and (coalesce(deadline_ms <= :at_ms, 0) or is_quiet > :is_quiet)
+        from approval
+        join step on step.id = approval.step_id
+        where approval.session_id = :session_id and kind = 'budget' and digest = :digest
+          and step.rolled_back_ms is null
+        """
+
     _REOPEN = """
         update approval
         set deadline_ms = ?, asked_ms = ?, is_quiet = min(is_quiet, ?)
@@ -111,11 +129,11 @@ class GateRecorder:
 
     _ADD_APPROVAL = """
         insert into approval (
-          name, session_id, step_id, answer_id, kind, choice, position, digest, generation, tool,
-          call_id, rule, why, on_reject, deadline_ms, created_ms, asked_ms, is_quiet, size,
-          arguments
+          name, session_id, step_id, answer_id, durable_id, kind, choice, position, digest,
+          generation, tool, call_id, rule, why, on_reject, deadline_ms, created_ms, asked_ms,
+          is_quiet, earlier, size, arguments
         )
-        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
     def _open(
@@ -129,8 +147,9 @@ class GateRecorder:
 
         `place`: session, step, answer.
         """
-        _, step_id, answer_id = place
+        session_id, step_id, answer_id = place
         binding = {
+            "session_id": session_id,
             "at_ms": at_ms,
             "step_id": step_id,
             "answer_id": answer_id,
@@ -142,6 +161,9 @@ class GateRecorder:
             "is_quiet": question.is_quiet,
         }
         statement = self._FIND_FOR_REQUEST if answer_id is None else self._FIND_FOR_ANSWER
+        if question.kind == "budget":
+            statement = self._FIND_FOR_BUDGET
+            self._budget.note_asked(session_id)
         row = self._execute(statement, binding).fetchone()
         if row is not None:
             name, is_reopened = row
@@ -149,6 +171,21 @@ class GateRecorder:
                 changes = (question.deadline_ms, at_ms, question.is_quiet, name)
                 self._execute(self._REOPEN, changes)
             return name, bool(is_reopened) and not question.is_quiet
+        earlier = self._earlier(step_id, answer_id, question)
+        if earlier is not None:
+            question = with_earlier(question, earlier)
+        name = self._add((*place, None), question, earlier, at_ms, packed)
+        return name, not question.is_quiet
+
+    def _add(
+        self,
+        place: tuple[int, int | None, int | None, int | None],
+        question: Question,
+        earlier: Earlier | None,
+        at_ms: int,
+        packed: Packed | None,
+    ) -> str:
+        """Write an approval; return its name. `place`: session, step, answer, durable call."""
         name = new_approval_id()
         values = (
             name,
@@ -167,10 +204,60 @@ class GateRecorder:
             at_ms,
             at_ms,
             question.is_quiet,
+            None if earlier is None else encode_earlier(earlier),
             *(packed or pack_text(question.arguments)),
         )
         self._execute(self._ADD_APPROVAL, values)
-        return name, not question.is_quiet
+        return name
+
+    _PRECEDENTS = "select precedents from step where id = ?"
+
+    def _earlier(self, step_id: int, answer_id: int | None, question: Question) -> Earlier | None:
+        """Return what was decided about a call before its session was forked."""
+        if answer_id is None:
+            return None
+        (precedents,) = self._execute(self._PRECEDENTS, (step_id,)).fetchone()
+        return None if precedents is None else find_earlier(precedents, answer_id, question)
+
+    _FIND_FOR_DURABLE = """
+        select name, is_approved is null
+          and (coalesce(deadline_ms <= :at_ms, 0) or is_quiet > :is_quiet)
+        from approval
+        where durable_id = :durable_id and generation = :generation
+        """
+
+    def open_for_durable(
+        self,
+        session_id: int,
+        durable_id: int,
+        question: Question,
+        at_ms: int,
+        packed: Packed | None,
+        subscriptions: Sequence[Subscription],
+    ) -> Approval:
+        """Find or make the approval of a durable call; as `open_approvals`."""
+        question = readable_question(question)
+        binding = {
+            "at_ms": at_ms,
+            "durable_id": durable_id,
+            "generation": question.generation,
+            "is_quiet": question.is_quiet,
+        }
+        row = self._execute(self._FIND_FOR_DURABLE, binding).fetchone()
+        if row is None:
+            place = (session_id, None, None, durable_id)
+            name, is_asked = self._add(place, question, None, at_ms, packed), True
+        else:
+            name, is_asked = row
+            if is_asked:
+                changes = (question.deadline_ms, at_ms, question.is_quiet, name)
+                self._execute(self._REOPEN, changes)
+        approval = self.read(name)
+        if is_asked:
+            self._execute(self._TOUCH_SESSION, (at_ms, session_id))
+        if is_asked and not question.is_quiet:
+            self._events.write(required_event(approval), subscriptions)
+        return approval
 
     _BIND = "update approval set answer_id = ? where name = ? and answer_id is null"
 
@@ -184,6 +271,7 @@ class GateRecorder:
           is_approved = ?, decided_ms = ?, decided_by = ?, reason = ?, follows = ?,
           edited_size = ?, edited = ?
         where name = ? and is_approved is null
+          and exists (select 1 from session where session.id = approval.session_id)
         """
 
     _STATUS_OF = """
@@ -196,9 +284,12 @@ class GateRecorder:
     _TELL_SESSION = """
         update session
         set
-          status = case when ? then 'FAILED' else status end,
-          updated_ms = max(updated_ms, ?)
-        where id = (select session_id from approval where name = ?)
+          status = case when :fails then 'FAILED' else status end,
+          status_reason = case when :fails then :reason else status_reason end,
+          status_by = case when :fails then :by else status_by end,
+          status_ms = case when :fails then :at_ms else status_ms end,
+          updated_ms = max(updated_ms, :at_ms)
+        where id = (select session_id from approval where name = :approval_id)
         """
 
     def decide(
@@ -226,18 +317,23 @@ class GateRecorder:
             approval_id,
         )
         if self._execute(self._DECIDE, values).rowcount == 0:
-            raise already_decided(self._read(approval_id))
+            raise already_decided(self.read(approval_id))
         (status,) = self._execute(self._STATUS_OF, (approval_id,)).fetchone()
-        fails = fails_session(decision)
-        self._execute(self._TELL_SESSION, (fails, at_ms, approval_id))
-        approval = self._read(approval_id)
+        # A reason that stands already is nearer to the cause.
+        fails = fails_session(decision) and status != "FAILED"
+        approval = self.read(approval_id)
+        said = {"fails": fails, "reason": why_failed(approval), "by": decision.by, "at_ms": at_ms}
+        self._execute(self._TELL_SESSION, said | {"approval_id": approval_id})
+        if approval.question.kind == "budget" and decision.is_approved:
+            self._budget.go_on(approval)
         if not approval.question.is_quiet:
             self._events.write(decided_event(approval), subscriptions)
-        if fails and status != "FAILED":
+        if fails:
             self._events.write(failed_event(approval), subscriptions)
         return approval
 
-    def _read(self, approval_id: str) -> Approval:
+    def read(self, approval_id: str) -> Approval:
+        """Return an approval; raises `NotFound`."""
         approval = read_approval(self._connection, approval_id)
         if approval is None:
             raise no_approval(approval_id)
@@ -268,6 +364,9 @@ class GateRecorder:
 
     # --- what went out ----------------------------------------------------------------------
 
+    # What an agent got where the session was forked from; then it is decided here as well.
+    _DROP_BORROWED = "delete from delivered where answer_id = ? and is_borrowed"
+
     _ADD_DELIVERED = """
         insert into delivered (
           answer_id, status, form, is_sealed, pace_size, pace, size, content
@@ -287,6 +386,7 @@ class GateRecorder:
             NotFound: there is no such answer.
         """
         self._check_answer(answer_id)
+        self._execute(self._DROP_BORROWED, (answer_id,))
         values = (
             answer_id,
             delivered.status,

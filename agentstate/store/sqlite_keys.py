@@ -1,10 +1,10 @@
 """Which keys a session may have, in memory: a call that is new asks the file nothing.
 
-Most calls are new. Each looks for itself under five keys, and then whether its model is to be told
-of calls that were refused. A reader of SQLite takes and gives back locks for every look, which
-costs several times what the look itself does. This process is the only writer, so it can know. What
-is kept may be too much (a claim that failed), never too little: "may be there" asks the file, "is
-not there" is certain.
+Most calls are new. Each looks for itself under five keys, and then whether its history is to be
+spliced: calls were refused, or an answer is another by now. A reader of SQLite takes and gives back
+locks for every look, which costs several times what the look itself does. This process is the only
+writer, so it can know. What is kept may be too much (a claim that failed), never too little: "may
+be there" asks the file, "is not there" is certain.
 
 Bounded: sessions are forgotten by last use, and of one with too many steps no keys are kept.
 """
@@ -38,6 +38,10 @@ FIND_SESSION = """
       from approval
       where approval.session_id = session.id and approval.is_approved = 0
         and approval.follows = 'continue'
+      union all
+      select 1
+      from revision
+      where revision.session_id = session.id
     )
     from session
     where session.name = ?
@@ -64,7 +68,7 @@ class _Session:
     """What is known of one session."""
 
     keys: set[int] | None  # None = too many: ask the file
-    has_refusals: bool  # or may have
+    has_splices: bool  # or may have
 
     def weight(self) -> int:
         """Return what it counts for towards `KEYS_MAX`."""
@@ -80,7 +84,7 @@ class KeyIndex:
         self._writing: dict[str, int] = {}  # sessions with something on its way to the file
 
     def hold(self, session: str) -> None:
-        """Say that something is about to be written that `add` or `add_refusal` are told of.
+        """Say that something is about to be written that `add` or `add_splice` are told of.
 
         A session that is not kept must not be loaded before `let_go`: the file lacks it still.
         """
@@ -112,10 +116,17 @@ class KeyIndex:
             known = self._load(connection, session)
         return known is None or known.keys is None or _entry(key, value) in known.keys
 
-    def may_have_refusals(self, connection: sqlite3.Connection, session: str) -> bool:
-        """Say whether `session` may have calls whose refusal its model was told of."""
+    def may_have_splices(self, connection: sqlite3.Connection, session: str) -> bool:
+        """Say whether requests of `session` may have to be spliced: calls were refused and the
+        model was told of it, or a person changed an answer."""
         known = self._sessions.get(session) or self._load(connection, session)
-        return known is None or known.has_refusals
+        return known is None or known.has_splices
+
+    def forget(self, session: str) -> None:
+        """Keep nothing of a session: another one is about to have its name, or none any more."""
+        known = self._sessions.pop(session, None)
+        if known is not None:
+            self._count -= known.weight()
 
     def add(self, session: str, key: Key, values: Iterable[bytes]) -> None:
         """Take in keys that are about to be written, before anyone can look for them."""
@@ -137,10 +148,10 @@ class KeyIndex:
         self.add(session, "pinned", (identity.pinned,))
         self.add(session, "masked", (identity.masked,))
 
-    def add_refusal(self, session: str) -> None:
-        """Take in that a refusal is about to be written."""
+    def add_splice(self, session: str) -> None:
+        """Take in that something is about to be written for which requests are spliced."""
         if session in self._sessions:
-            self._sessions[session].has_refusals = True
+            self._sessions[session].has_splices = True
 
     def _load(self, connection: sqlite3.Connection, session: str) -> _Session | None:
         """Read what is to be known of a session; None = it cannot be kept now: ask the file."""
@@ -162,11 +173,11 @@ def _read_session(connection: sqlite3.Connection, session: str) -> _Session:
     row = connection.execute(FIND_SESSION, (session,)).fetchone()
     if row is None:
         return _Session(set(), False)
-    steps_count, has_refusals = row
+    steps_count, has_splices = row
     steps_max = SESSION_KEYS_MAX // 4
     aliases = connection.execute(LIST_ALIASES, (session, steps_max + 1)).fetchall()
     if steps_count > steps_max or len(aliases) > steps_max:
-        return _Session(None, bool(has_refusals))
+        return _Session(None, bool(has_splices))
     keys = {_entry("alias", exact) for (exact,) in aliases}
     for raw, exact, pinned, masked in connection.execute(LIST_KEYS, (session,)):
         keys.update(
@@ -177,7 +188,7 @@ def _read_session(connection: sqlite3.Connection, session: str) -> _Session:
                 _entry("masked", masked),
             )
         )
-    return _Session(keys, bool(has_refusals))
+    return _Session(keys, bool(has_splices))
 
 
 def _entry(key: Key, value: bytes) -> int:

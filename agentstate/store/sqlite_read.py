@@ -1,7 +1,8 @@
 """What is read: one function of a connection for each method of the store that reads.
 
 All of them only select. Each sees one state of the record: those of several statements run in a
-transaction. The counterpart that writes is `sqlite_record.py`.
+transaction. The counterpart that writes is `sqlite_record.py`; sessions are read in
+`sqlite_sessions.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from agentstate.ground.records import (
     Identity,
     Query,
     RecordedAnswer,
-    SessionPage,
-    SessionRow,
     StepPage,
     StepRow,
 )
@@ -31,7 +30,6 @@ from agentstate.store.base import (
     check_session,
     make_cursor,
     read_cursor,
-    readable,
 )
 from agentstate.store.sqlite_pack import (
     BYTES_UNLIMITED,
@@ -51,7 +49,7 @@ _FIND_CANDIDATES = """
       step.call_id, step.occurrence, step.model, step.streams, step.raw, step.exact, step.pinned,
       step.masked, step.is_mock, step.created_ms, answer.answered_ms, step.replayed_ms,
       answer.cost_microusd, answer.provider,
-      exists (select 1 from tool_call where tool_call.answer_id = answer.id)
+      exists (select 1 from tool_call where tool_call.answer_id = answer.id), answer.model
     from session
     join step indexed by step_{key} on step.session_id = session.id
     left join run on run.id = step.run_id
@@ -129,6 +127,7 @@ def read_candidates(rows: Iterable[Any], replayed_ms: Mapping[int, int]) -> tupl
             cost_microusd=row[18],
             provider=row[19],
             calls_tools=bool(row[20]),
+            answer_model=row[21],
         )
         for row in rows
     )
@@ -229,81 +228,6 @@ def recorded_answer(
         pace=unpack(pace_size, pace),
         is_sealed=bool(is_sealed),
     )
-
-
-# --- sessions -------------------------------------------------------------------------------------
-
-# Expiry is nothing that is written, but a time that has come.
-_SESSION_COLUMNS = """
-    select id, name, created_ms, updated_ms, steps, last_step_number, input_tokens, output_tokens,
-      cost_microusd, unknown_costs, replays, saved_microusd,
-      case
-        when exists (
-          select 1
-          from approval
-          where approval.session_id = session.id and approval.is_approved is null
-            and (approval.deadline_ms is null or approval.deadline_ms > :now_ms)
-        )
-        then 'WAITING'
-        else status
-      end as status_now
-    from session
-    """
-
-_READ_SESSION = _SESSION_COLUMNS + "where name = :name"
-
-_LIST_SESSIONS = (
-    _SESSION_COLUMNS
-    + """
-    where (:search is null or name like :search escape '\\')
-      and (:status is null or status_now = :status)
-      and (updated_ms, id) {after} (:updated_ms, :id)
-    order by updated_ms {order}, id {order}
-    limit :limit
-    """
-)
-
-_NEWEST_SESSIONS = _LIST_SESSIONS.format(after="<", order="desc")
-_OLDEST_SESSIONS = _LIST_SESSIONS.format(after=">", order="asc")
-
-
-def read_session(connection: Connection, session: str, now_ms: int) -> SessionRow | None:
-    """See `Store.read_session`."""
-    row = connection.execute(_READ_SESSION, {"name": session, "now_ms": now_ms}).fetchone()
-    return None if row is None else _session_row(row)
-
-
-def list_sessions(connection: Connection, query: Query, now_ms: int) -> SessionPage:
-    """See `Store.list_sessions`."""
-    limit = check_limit(query)
-    place = read_cursor(query.after, 2) or before_first(query)
-    statement = _NEWEST_SESSIONS if query.newest_first else _OLDEST_SESSIONS
-    search = None if query.search is None else f"%{_escape_like(readable(query.search))}%"
-    values = {
-        "search": search,
-        "status": query.status,
-        "updated_ms": place[0],
-        "id": place[-1],
-        "limit": limit + 1,
-        "now_ms": now_ms,
-    }
-    rows = connection.execute(statement, values).fetchall()
-    cursor = make_cursor(rows[limit - 1][3], rows[limit - 1][0]) if len(rows) > limit else None
-    return SessionPage(tuple(map(_session_row, rows[:limit])), cursor)
-
-
-_READ_TOTALS = """
-    select count(*), coalesce(sum(steps), 0), coalesce(sum(replays), 0),
-      coalesce(sum(cost_microusd), 0), coalesce(sum(saved_microusd), 0)
-    from session
-    """
-
-
-def read_totals(connection: Connection) -> dict[str, int]:
-    """See `Store.read_totals`; without the bytes on disk."""
-    row = connection.execute(_READ_TOTALS).fetchone()
-    names = ("sessions", "steps", "replays", "cost_microusd", "saved_microusd")
-    return dict(zip(names, row, strict=True))
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -416,31 +340,10 @@ def before_first(query: Query) -> tuple[int]:
     return (2**63 - 1,) if query.newest_first else (-(2**63),)
 
 
-def _escape_like(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-
-
-def _quoted(columns: tuple[int, int, int, bytes]) -> str:
+def quoted(columns: tuple[int, int, int, bytes]) -> str:
     """Read a text that stands in an answer: offset, length, and the packed answer."""
     offset, length, size, content = columns
     return read_quote(unpack(size, content), (offset, length))
-
-
-def _session_row(row: tuple[Any, ...]) -> SessionRow:
-    return SessionRow(
-        session=row[1],
-        status=row[12],
-        created_ms=row[2],
-        updated_ms=row[3],
-        steps=row[4],
-        last_step_number=row[5],
-        input_tokens=row[6],
-        output_tokens=row[7],
-        cost_microusd=row[8],
-        unknown_costs=row[9],
-        replays=row[10],
-        saved_microusd=row[11],
-    )
 
 
 def _step_row(row: tuple[Any, ...]) -> StepRow:
@@ -460,7 +363,7 @@ def _step_row(row: tuple[Any, ...]) -> StepRow:
         response_id=row[12],
         finish_reason=row[13],
         prompt=row[14],
-        text=row[15] if row[34] is None else _quoted(row[34:38]),
+        text=row[15] if row[34] is None else quoted(row[34:38]),
         usage=None if row[16] is None else Usage(*row[16:21]),
         usage_estimated=bool(row[21]),
         cost_microusd=row[22],

@@ -10,51 +10,33 @@ every commit.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from agentstate.ground.canonical import encode
 from agentstate.ground.chat import ToolCall
 from agentstate.ground.errors import NotFound, shorten
-from agentstate.ground.records import (
-    Attempt,
-    Checkpoint,
-    Claim,
-    Claimed,
-    Served,
-    Tail,
-)
+from agentstate.ground.events import Subscription
+from agentstate.ground.records import Attempt, Checkpoint, Claim, Claimed, Served, Tail
 from agentstate.store.base import clamp, clamp_usage, readable
+from agentstate.store.sqlite_attempt_record import AttemptRecorder
+from agentstate.store.sqlite_budget_record import BudgetRecorder
 from agentstate.store.sqlite_columns import (
     column_sums,
     maybe_readable,
     sums_of,
     usage_columns,
 )
+from agentstate.store.sqlite_control_record import ControlRecorder
+from agentstate.store.sqlite_durable_record import DurableRecorder
 from agentstate.store.sqlite_events_record import EventRecorder
+from agentstate.store.sqlite_forks_record import ForkRecorder
 from agentstate.store.sqlite_gate_record import GateRecorder
 from agentstate.store.sqlite_pack import Packed, answer_raw, find_quote, pack, pack_text
+from agentstate.store.sqlite_removal import NEXT_SESSION_ID, RemovalRecorder
+from agentstate.store.sqlite_replays_record import NoteSums, ReplayRecorder
 from agentstate.store.sqlite_request import HeavyParts, RequestRecorder
-
-
-@dataclass(slots=True)
-class NoteSum:
-    """What was noted about replays of one step by calls of one session."""
-
-    replays: int = 0
-    replayed_ms: int = 0
-    saved_microusd: int = 0
-
-    def add(self, other: NoteSum) -> None:
-        """Take in what was noted besides."""
-        self.replays += other.replays
-        self.replayed_ms = max(self.replayed_ms, other.replayed_ms)
-        self.saved_microusd += other.saved_microusd
-
-
-NoteSums = Mapping[tuple[str, int], NoteSum]  # by (session, step id)
+from agentstate.store.sqlite_revisions_record import RevisionRecorder
 
 
 class Recorder:
@@ -63,8 +45,16 @@ class Recorder:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.cursor().execute
         self._requests = RequestRecorder(self._execute)
+        self._attempts = AttemptRecorder(self._execute)
+        self._replays = ReplayRecorder(self._execute)
         self.events = EventRecorder(connection)
-        self.gate = GateRecorder(connection, self.events)
+        self.budget = BudgetRecorder(connection, self.events)
+        self.gate = GateRecorder(connection, self.events, self.budget)
+        self.control = ControlRecorder(connection, self.events, self.budget)
+        self.forks = ForkRecorder(connection)
+        self.removals = RemovalRecorder(connection)
+        self.durable = DurableRecorder(connection, self.gate, self.events)
+        self.revisions = RevisionRecorder(connection, self.control)
 
     # --- claims -----------------------------------------------------------------------------
 
@@ -76,7 +66,10 @@ class Recorder:
         where session.name = ?
         """
 
-    _ADD_SESSION = "insert into session (name, created_ms, updated_ms) values (?, ?, ?)"
+    _ADD_SESSION = f"""
+        insert into session (id, name, created_ms, updated_ms)
+        values ({NEXT_SESSION_ID}, ?, ?, ?)
+        """
 
     _ADD_PROMPT = "insert into prompt (text) values (?)"
 
@@ -97,7 +90,8 @@ class Recorder:
           last_step_number = ?,
           prompt_id = ?,
           updated_ms = max(updated_ms, ?),
-          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end
+          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
+          status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
         where id = ?
         """
 
@@ -118,6 +112,8 @@ class Recorder:
             added = (claim.session, claim.created_ms, claim.created_ms)
             row = (self._insert(self._ADD_SESSION, added), 0, None, None, None)
         session_id, index, last_number, prompt_id, last_prompt = row
+        if claim.about is not None:
+            self.control.say(session_id, claim.about)
         prompt = readable(claim.prompt)
         if prompt != last_prompt:
             prompt_id = self._insert(self._ADD_PROMPT, (prompt,))
@@ -141,7 +137,9 @@ class Recorder:
             None if claim.miss is None else encode(claim.miss).decode("ascii"),
         )
         if claim.step_id is not None:
-            return self._claim_again(claim, claim.step_id, session_id, columns)
+            claimed = self._claim_again(claim, claim.step_id, session_id, columns)
+            if claimed is not None:
+                return claimed
         highest = -1 if last_number is None else last_number
         number = highest + 1 if claim.step_number is None else claim.step_number
         step_id = self._insert(self._ADD_STEP, (session_id, index, number, *columns))
@@ -157,25 +155,37 @@ class Recorder:
           run_id = ?, call_id = ?, occurrence = ?, dialect = ?, path = ?, model = ?, streams = ?,
           is_mock = ?, raw = ?, exact = ?, pinned = ?, masked = ?, envelope_id = ?, node_id = ?,
           created_ms = ?, prompt_id = ?, miss = ?
-        where id = ? and session_id = ?
+        where id = ? and session_id = ? and rolled_back_ms is null
         """
+
+    _IS_STEP_OF = "select exists (select * from step where id = ? and session_id = ?)"
 
     _TOUCH_SESSION = """
         update session
         set prompt_id = ?, updated_ms = max(updated_ms, ?),
-          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end
+          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
+          status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
         where id = ?
         """
+
+    _READ_CONTENT = "select prompt_id, envelope_id, node_id from step where id = ?"
 
     _READ_PLACE = "select step_index, step_number from step where id = ?"
 
     def _claim_again(
         self, claim: Claim, step_id: int, session_id: int, columns: Sequence[object]
-    ) -> Claimed:
+    ) -> Claimed | None:
+        """Claim a row that is there; None = it was rolled back, so it is not to be used again."""
+        before = self._execute(self._READ_CONTENT, (step_id,)).fetchone()
         done = self._execute(self._CLAIM_AGAIN, (*columns, step_id, session_id))
         if done.rowcount == 0:
+            (exists,) = self._execute(self._IS_STEP_OF, (step_id, session_id)).fetchone()
+            if exists:
+                return None
             raise NotFound(f"Step {step_id} is no step of session {shorten(claim.session)!r}.")
         self._execute(self._TOUCH_SESSION, (columns[-2], claim.created_ms, session_id))
+        if before != self._execute(self._READ_CONTENT, (step_id,)).fetchone():
+            self.removals.replaced(session_id, *before)
         self._serve(claim, columns[0], step_id)
         index, number = self._execute(self._READ_PLACE, (step_id,)).fetchone()
         return Claimed(step_id, index, number)
@@ -206,19 +216,29 @@ class Recorder:
 
     _COMPLETE_STEP = """
         update step
-        set state = 'complete', answer_id = ?, is_claim_answered = 1
+        set state = 'complete', answer_id = ?, is_claim_answered = 1, is_mock = coalesce(?, is_mock)
         where id = ?
         """
 
-    def record_answer(self, checkpoint: Checkpoint, packed: Packed | None = None) -> int:
+    def record_answer(
+        self,
+        checkpoint: Checkpoint,
+        packed: Packed | None = None,
+        subscriptions: Sequence[Subscription] = (),
+        *,
+        is_paid: bool = True,
+    ) -> int:
         """Write an answer; see `Store.record_answer`.
 
         `packed`: its `answer_raw`, for a large one. None = pack it here, and quote from it.
+        `subscriptions`: who is told of its event. `is_paid` as in `add_answer`.
         """
-        answer_id = self._add_answer(checkpoint, packed)
-        self._execute(self._COMPLETE_STEP, (answer_id, checkpoint.step_id))
+        answer_id = self.add_answer(checkpoint, packed, is_paid=is_paid)
+        self._execute(self._COMPLETE_STEP, (answer_id, checkpoint.is_mock, checkpoint.step_id))
         if checkpoint.approval_id is not None:
             self.gate.bind(checkpoint.approval_id, answer_id)
+        if checkpoint.event is not None:
+            self.events.write(checkpoint.event, subscriptions)
         return answer_id
 
     def record_round(
@@ -227,11 +247,15 @@ class Recorder:
         """Write the answer of a round; see `Store.record_round`. `packed` as in `record_answer`."""
         answer_id = self.gate.find_round(checkpoint.step_id, root_id, number)
         if answer_id is None:
-            answer_id = self._add_answer(checkpoint, packed)
+            answer_id = self.add_answer(checkpoint, packed)
             self.gate.add_round(root_id, number, answer_id)
         return answer_id
 
-    def _add_answer(self, checkpoint: Checkpoint, packed: Packed | None) -> int:
+    def add_answer(
+        self, checkpoint: Checkpoint, packed: Packed | None, *, is_paid: bool = True
+    ) -> int:
+        """Write an answer, and what it adds to its session; return its id. `is_paid`: a model was
+        asked for it, here."""
         step_id, answer = checkpoint.step_id, checkpoint.answer
         # Nothing is quoted from a large answer: each look at the text would unpack all of it.
         raw = b"" if packed else answer_raw(answer)
@@ -262,15 +286,19 @@ class Recorder:
                 *(packed or pack(raw)),
             ),
         )
-        self._add_up(step_id, sums_of(usage, cost), checkpoint.answered_ms)
+        if is_paid:
+            self.budget.note_calls(step_id, checkpoint.calls)
+        sums = sums_of(usage, cost)
+        self.budget.add_up(step_id, sums, checkpoint.answered_ms, paid_steps=1, is_paid=is_paid)
         self._add_tool_calls(step_id, answer_id, checkpoint.tool_calls, raw)
-        self._add_attempts(step_id, checkpoint.attempts)
+        self._attempts.add(step_id, checkpoint.attempts)
         return answer_id
 
     _FIND_ANSWER = """
         select answer.id, answer.input_tokens, answer.output_tokens, answer.cost_microusd
         from step
-        join answer on answer.id = step.answer_id and answer.taken_back_ms is null
+        join answer on answer.id = coalesce(?, step.answer_id) and answer.step_id = step.id
+          and answer.taken_back_ms is null
         where step.id = ?
         """
 
@@ -293,7 +321,7 @@ class Recorder:
 
     def append_tail(self, tail: Tail) -> None:
         """Write what came after an answer's completing frame; see `Store.append_tail`."""
-        row = self._execute(self._FIND_ANSWER, (tail.step_id,)).fetchone()
+        row = self._execute(self._FIND_ANSWER, (tail.answer_id, tail.step_id)).fetchone()
         if row is None:
             raise NotFound(f"Step {tail.step_id} has no answer to append to.")
         answer_id, *before = row
@@ -308,7 +336,7 @@ class Recorder:
             corrected = (*usage_columns(usage), tail.usage_estimated, cost, answer_id)
             self._execute(self._CORRECT_USAGE, corrected)
             sums = zip(sums_of(usage, cost), column_sums(*before), strict=True)
-            self._add_up(tail.step_id, [now - then for now, then in sums])
+            self.budget.add_up(tail.step_id, [now - then for now, then in sums])
 
     _ADD_TOOL_CALL = """
         insert into tool_call (
@@ -347,6 +375,7 @@ class Recorder:
         from answer
         where step_id = ? and taken_back_ms is null
           and not exists (select * from round where answer_id = answer.id)
+          and not exists (select * from set_aside where answer_id = answer.id)
         """
 
     _END_CLAIM = """
@@ -367,12 +396,16 @@ class Recorder:
         (standing_id,) = self._execute(self._STANDING_ANSWER, (step_id,)).fetchone()
         state = "failed" if standing_id is None else "complete"
         self._execute(self._END_CLAIM, (state, standing_id or answer_id, step_id))
-        self._add_attempts(step_id, attempts)
-        self._add_up(step_id, [-count for count in sums], failed_ms)
+        self._attempts.add(step_id, attempts)
+        taken_count = 1 if is_claim_answered else 0
+        if taken_count:
+            self.budget.forget_calls(step_id)
+        self.budget.add_up(step_id, [-count for count in sums], failed_ms, paid_steps=-taken_count)
 
     _COUNT_LOST = """
         select count(*)
         from step
+        join session on session.id = step.session_id
         left join answer on answer.id = step.answer_id and answer.taken_back_ms is null
         where step.state = 'in_flight' and answer.id is null
         """
@@ -396,30 +429,9 @@ class Recorder:
 
     # --- replays ----------------------------------------------------------------------------
 
-    _NOTE_STEP = """
-        update step
-        set
-          replays = replays + ?,
-          replayed_ms = max(coalesce(replayed_ms, 0), ?),
-          saved_microusd = saved_microusd + ?
-        where id = ?
-        """
-
-    _NOTE_SESSION = """
-        update session
-        set
-          replays = replays + ?,
-          updated_ms = max(updated_ms, ?),
-          saved_microusd = saved_microusd + ?
-        where name = ?
-        """
-
     def note_replays(self, sums: NoteSums) -> None:
         """Write what was noted; steps and sessions that are gone are passed over."""
-        for (session, step_id), note in sums.items():
-            counts = (note.replays, note.replayed_ms, note.saved_microusd)
-            self._execute(self._NOTE_STEP, (*counts, step_id))
-            self._execute(self._NOTE_SESSION, (*counts, session))
+        self._replays.note(sums)
 
     _STEP_EXISTS = "select exists (select * from step where id = ?)"
 
@@ -466,9 +478,9 @@ class Recorder:
         row = self._execute(self._FIND_SESSION, (session,)).fetchone()
         if row is None:
             raise NotFound(f"There is no session {shorten(session)!r}.")
-        (exists,) = self._execute(self._STEP_EXISTS, (step_id,)).fetchone()
+        (exists,) = self._execute(self._IS_STEP_OF, (step_id, row[0])).fetchone()
         if not exists:
-            raise NotFound(f"There is no step with the id {step_id}.")
+            raise NotFound(f"Step {step_id} is no step of session {shorten(session)!r}.")
         return int(row[0])
 
     # --- the disk ---------------------------------------------------------------------------
@@ -485,52 +497,3 @@ class Recorder:
         row_id = self._execute(statement, values).lastrowid
         assert row_id is not None, "an insert has a row id"
         return row_id
-
-    _ADD_ATTEMPT = """
-        insert into attempt (
-          step_id, position, provider, model, started_ms, ended_ms, status, error_code, error,
-          first_byte_ms, dropped, excerpt
-        )
-        values (
-          ?, (select coalesce(max(position) + 1, 0) from attempt where step_id = ?),
-          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-        )
-        """
-
-    def _add_attempts(self, step_id: int, attempts: Iterable[Attempt]) -> None:
-        for attempt in attempts:
-            dropped = [readable(name) for name in attempt.dropped]
-            columns = (
-                step_id,
-                step_id,
-                readable(attempt.provider),
-                readable(attempt.model),
-                attempt.started_ms,
-                attempt.ended_ms,
-                attempt.status,
-                attempt.error_code,
-                maybe_readable(attempt.error),
-                attempt.first_byte_ms,
-                json.dumps(dropped) if dropped else None,
-                attempt.excerpt,
-            )
-            self._execute(self._ADD_ATTEMPT, columns)
-
-    _ADD_UP = """
-        update session
-        set
-          input_tokens = input_tokens + ?,
-          output_tokens = output_tokens + ?,
-          cost_microusd = cost_microusd + ?,
-          unknown_costs = unknown_costs + ?,
-          updated_ms = max(updated_ms, ?)
-        where id = (select session_id from step where id = ?)
-        """
-
-    def _add_up(self, step_id: int, sums: Sequence[int], at_ms: int = 0) -> None:
-        """Change the sums of a step's session: tokens in and out, cost, unknown costs.
-
-        Raises `NotFound` if there is no such step; then what was written before is rolled back.
-        """
-        if self._execute(self._ADD_UP, (*sums, at_ms, step_id)).rowcount == 0:
-            raise NotFound(f"There is no step with the id {step_id}.")

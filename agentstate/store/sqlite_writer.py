@@ -28,6 +28,7 @@ from typing import Any, TypeVar, cast
 from agentstate.ground.errors import StoreError
 from agentstate.store.lock import FileLock
 from agentstate.store.sqlite_file import BUSY_S, FileIdentity, open_writer, store_error
+from agentstate.store.sqlite_overview_record import tell_changes
 from agentstate.store.sqlite_record import Recorder
 
 # One group stays within a few tens of milliseconds, so that nobody waits long for its neighbours.
@@ -70,6 +71,8 @@ class GroupWriter:
         self._blocked: deque[asyncio.Future[None]] = deque()  # callers that wait for room
         self._loop: asyncio.AbstractEventLoop
         self._is_open = False
+        # Told which sessions a group wrote of, once their callers are.
+        self.on_change: Callable[[frozenset[str]], None] = _tell_nobody
 
     async def open(self) -> int:
         """Take the lock, open the file, start the thread; return how many steps were interrupted.
@@ -144,13 +147,13 @@ class GroupWriter:
         self._queue.put(_Write(method, is_durable and self._syncs_answers, future))
         return future
 
-    def _wake(self, group: list[_Write]) -> None:
+    def _wake(self, group: list[_Write], changed: frozenset[str]) -> None:
         """Have the event loop settle a group; called by the thread."""
         # On a loop that was closed in the meantime nobody is waiting.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._settle, group)
+            self._loop.call_soon_threadsafe(self._settle, group, changed)
 
-    def _settle(self, group: list[_Write]) -> None:
+    def _settle(self, group: list[_Write], changed: frozenset[str]) -> None:
         """Give each caller what became of its method, and let blocked callers in."""
         self._waiting_count -= len(group)
         for write in group:
@@ -164,6 +167,8 @@ class GroupWriter:
             room = self._blocked.popleft()
             if not room.done():
                 room.set_result(None)
+        if changed:
+            self.on_change(changed)
 
 
 class _WriterThread(threading.Thread):
@@ -177,7 +182,7 @@ class _WriterThread(threading.Thread):
         self,
         path: Path,
         waiting: queue.SimpleQueue[_Write],
-        tell: Callable[[list[_Write]], None],
+        tell: Callable[[list[_Write], frozenset[str]], None],
     ) -> None:
         # A daemon: a process that ends without `close` must not hang, and loses nothing committed.
         super().__init__(name="store-writer", daemon=True)
@@ -187,6 +192,7 @@ class _WriterThread(threading.Thread):
         self._lock = FileLock(path)
         self._last: _Write | None = None  # set once it was taken from the queue
         self._is_synchronous_full = True  # as `open_writer` leaves it
+        self._changed: set[str] = set()  # sessions that the group wrote of
         self._has_log = True  # something may have been written since the log was folded
         self._connection: sqlite3.Connection
         self._recorder: Recorder
@@ -199,23 +205,25 @@ class _WriterThread(threading.Thread):
             self._open()
         except Exception as error:  # the top of this thread: nobody above could tell the caller
             self._fail(group, error)
-            self._tell(group)
+            self._tell(group, frozenset())
             return
         while group:
             self._commit(group)
-            self._tell(group)
+            self._tell(group, frozenset(self._changed))
+            self._changed.clear()
             group = self._next_group()
         assert self._last is not None, "an empty group without the last write"
         try:
             self._close()
         except Exception as error:
             self._fail([self._last], error)
-        self._tell([self._last])
+        self._tell([self._last], frozenset())
 
     def _open(self) -> None:
         self._lock.take()
         try:
             self._connection = open_writer(self._path)
+            tell_changes(self._connection, self._changed.add)
             self._recorder = Recorder(self._connection)
             self._file = FileIdentity(self._path)
         except BaseException:
@@ -333,3 +341,7 @@ class _WriterThread(threading.Thread):
         finally:
             self._connection.close()
             self._lock.release()
+
+
+def _tell_nobody(changed: frozenset[str]) -> None:
+    """Nobody is to be told."""

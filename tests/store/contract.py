@@ -554,6 +554,7 @@ class StoreContract:
             assert after == replace(
                 before,
                 state="complete",
+                answer_model=checkpoint_of(claimed.step_id).model,
                 answer_id=after.answer_id,
                 answered_ms=START_MS + 1000,
                 replayed_ms=START_MS + 5000,
@@ -696,6 +697,21 @@ class StoreContract:
                     await call
             assert await store.list_attempts(5) == ()
             assert await store.read_answer(5) is None
+
+        run(make_store, scenario)
+
+    @pytest.mark.parametrize("was_claimed_so", [False, True])
+    def test_an_answer_says_whether_the_mock_gave_it_after_all(
+        self, make_store: MakeStore, was_claimed_so: bool
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            claimed = await store.claim_step(claim_of(is_mock=was_claimed_so))
+            found = []
+            for said in (None, not was_claimed_so, None):
+                await store.record_answer(checkpoint_of(claimed.step_id, is_mock=said))
+                found.append((await step_at(store, claimed.step_id)).is_mock)
+
+            assert found == [was_claimed_so, not was_claimed_so, not was_claimed_so]
 
         run(make_store, scenario)
 

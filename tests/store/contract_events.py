@@ -745,8 +745,6 @@ class EventsContract:
             await asked(store, "forever", session="forever", deadline_ms=None)
             await asked(store, "expired", session="expired", deadline_ms=LONG_AGO_MS)
             await decided(store, rejection_of(then="stop"), "failed", session="failed")
-            broken = await store.claim_step(claim_of("broken", session="broken"))
-            await store.record_failure(broken.step_id, (), failed_ms=START_MS)
 
             assert await idle(store) == ["expired"]
 
@@ -754,6 +752,26 @@ class EventsContract:
             assert sorted(await idle(store)) == ["expired", "refreshed"]
 
         run(make_store, scenario)
+
+    @pytest.mark.parametrize("ending", ["failed", "interrupted"])
+    def test_one_whose_last_call_came_to_nothing_is_owed_another_try(
+        self, make_store: MakeStore, ending: str
+    ) -> None:
+        async def begin(store: Store) -> None:
+            await answered(store, "a")
+            claimed = await store.claim_step(claim_of("b", created_ms=START_MS + 2000))
+            if ending == "failed":
+                await store.record_failure(claimed.step_id, (), failed_ms=START_MS + 2000)
+
+        async def look(store: Store) -> None:
+            (found,) = await store.find_idle(idle_since_ms=LATER_MS, limit=9)
+            assert (found.index, found.awaits_tools, found.is_broken) == (1, False, True)
+            await store.note_idle(idle_event_of(kind="session.stalled", index=1))
+            assert await idle(store) == []
+            assert await status_of(store) == "RUNNING"
+
+        run(make_store, begin)  # a claim of a dead process is interrupted at the next start
+        run(make_store, look)
 
     def test_a_replay_is_something_that_happens(self, make_store: MakeStore) -> None:
         async def scenario(store: Store) -> None:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from agentstate.ground.events import EVENT_KINDS, Subscription
-from agentstate.store.events import hooks_of, new_event_id, readable_error, readable_event
+from agentstate.ground.events import EVENT_KINDS, Subscription, new_event_id
+from agentstate.store.events import hooks_of, readable_error, readable_event
 from tests.store.contract_events import event_of, wants
 from tests.store.contract_gate import MENDED, ODD
 

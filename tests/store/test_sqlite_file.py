@@ -19,7 +19,7 @@ from agentstate.store.sqlite_file import (
     open_writer,
     store_error,
 )
-from agentstate.store.sqlite_schema import MIGRATIONS
+from agentstate.store.sqlite_migrations import MIGRATIONS
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hypothesis.stateful import Bundle, MultipleResults, invariant, multiple, ru
 
 from agentstate.ground.approvals import Approval, ApprovalPage, Decision
 from agentstate.ground.chat import ToolCall, Usage
-from agentstate.ground.errors import AlreadyDecided, StoreError
+from agentstate.ground.errors import AlreadyDecided, NotFound, StoreError
 from agentstate.ground.records import Query
 from agentstate.store import sqlite_gate, sqlite_gate_read, sqlite_gate_record
 from agentstate.store.base import Store
@@ -129,7 +129,7 @@ class GateComparison(Comparison):
         at_ms: int,
         place: int | None,
         calls: int,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int] | MultipleResults[tuple[int, int]]:
         checkpoint = checkpoint_of(
             step[1],
             usage=usage,
@@ -144,7 +144,7 @@ class GateComparison(Comparison):
             ),
             place or 0,
         )
-        return step[1], answer_id
+        return multiple() if answer_id is NotFound else (step[1], answer_id)
 
     @rule(answer=answers, asks=st.lists(questions, max_size=3), at_ms=times_ms)
     def ask(self, answer: tuple[int, int], asks: list[Any], at_ms: int) -> None:
@@ -189,7 +189,7 @@ class GateComparison(Comparison):
             tool_calls=((0, ToolCall(0, f"call_{number}", "f", "{}")),),
         )
         round_id = self._both(lambda store: store.record_round(checkpoint, root_id, number))
-        return step_id, round_id
+        return multiple() if round_id is NotFound else (step_id, round_id)
 
     @rule(answer=answers, content=st.binary(max_size=20))
     def deliver(self, answer: tuple[int, int], content: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agentstate.ground.approvals import Refusal
 from agentstate.ground.records import Query
-from agentstate.store import sqlite_gate_read, sqlite_gate_record, sqlite_keys, sqlite_read
+from agentstate.store import sqlite_gate_read, sqlite_gate_record, sqlite_keys, sqlite_sessions
 from agentstate.store.sqlite_gate_read import (
     approvals_of,
     list_refusals,
@@ -43,8 +43,8 @@ def connection() -> Iterator[sqlite3.Connection]:
         (sqlite_gate_record.GateRecorder._FIND_FOR_ANSWER, "approval_answer"),
         (sqlite_gate_record.GateRecorder._FIND_FOR_REQUEST, "approval_request"),
         (sqlite_keys.FIND_SESSION, "approval_refused"),
-        (sqlite_read._NEWEST_SESSIONS, "approval_waiting"),
-        (sqlite_read._READ_SESSION, "approval_waiting"),
+        (sqlite_sessions._NEWEST_SESSIONS, "approval_waiting"),
+        (sqlite_sessions._READ_SESSION, "approval_waiting"),
     ],
 )
 def test_approvals_are_found_by_the_index_made_for_it(

@@ -75,7 +75,7 @@ def test_a_session_with_too_many_steps_is_looked_at_once(
 
     for _ in range(3):
         assert index.may_have(connection, "s", "exact", b"x" * 32)
-        assert not index.may_have_refusals(connection, "s")
+        assert not index.may_have_splices(connection, "s")
 
     assert len(statements) == 2
     assert not any("step.raw" in one for one in statements)
@@ -99,7 +99,7 @@ def test_sessions_without_a_key_are_bounded_as_well(
     monkeypatch.setattr(sqlite_keys, "KEYS_MAX", 10)
     index = KeyIndex()
     for place in range(40):
-        index.may_have_refusals(connection, str(place))
+        index.may_have_splices(connection, str(place))
     assert list(index._sessions) == [str(place) for place in range(30, 40)]
 
 
@@ -133,20 +133,20 @@ def refuse(connection: sqlite3.Connection, then: Then) -> None:
 def test_refusals_are_known_from_the_file(connection: sqlite3.Connection) -> None:
     refuse(connection, "continue")
     index = KeyIndex()
-    assert index.may_have_refusals(connection, "s")
-    assert not index.may_have_refusals(connection, "other")
+    assert index.may_have_splices(connection, "s")
+    assert not index.may_have_splices(connection, "other")
 
 
 def test_a_rejection_that_ends_the_call_is_nothing_to_tell(connection: sqlite3.Connection) -> None:
     refuse(connection, "stop")
-    assert not KeyIndex().may_have_refusals(connection, "s")
+    assert not KeyIndex().may_have_splices(connection, "s")
 
 
 def test_a_refusal_is_known_before_it_is_written(connection: sqlite3.Connection) -> None:
     index = KeyIndex()
-    assert not index.may_have_refusals(connection, "s")
-    index.add_refusal("s")
-    assert index.may_have_refusals(connection, "s")
+    assert not index.may_have_splices(connection, "s")
+    index.add_splice("s")
+    assert index.may_have_splices(connection, "s")
 
 
 def test_a_session_is_not_loaded_while_a_refusal_is_on_its_way(
@@ -154,8 +154,8 @@ def test_a_session_is_not_loaded_while_a_refusal_is_on_its_way(
 ) -> None:
     index = KeyIndex()
     index.hold("s")
-    index.add_refusal("s")  # not kept, so not told
-    assert index.may_have_refusals(connection, "s")
+    index.add_splice("s")  # not kept, so not told
+    assert index.may_have_splices(connection, "s")
     refuse(connection, "continue")
     index.let_go("s")
-    assert index.may_have_refusals(connection, "s")
+    assert index.may_have_splices(connection, "s")

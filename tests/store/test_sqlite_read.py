@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 
 from agentstate.store import (
+    sqlite_control_read,
+    sqlite_control_record,
     sqlite_events_read,
     sqlite_events_record,
     sqlite_gate_read,
@@ -20,6 +22,7 @@ from agentstate.store import (
     sqlite_record,
     sqlite_request,
     sqlite_runs,
+    sqlite_sessions,
 )
 from agentstate.store.base import Key
 from agentstate.store.sqlite_pack import ContentTooLarge
@@ -29,6 +32,8 @@ from agentstate.store.sqlite_schema import migrate
 from tests.store.contract import answer_of, checkpoint_of, claim_of, tail_of
 
 MODULES = (
+    sqlite_control_read,
+    sqlite_control_record,
     sqlite_events_read,
     sqlite_events_record,
     sqlite_gate_read,
@@ -38,6 +43,7 @@ MODULES = (
     sqlite_record,
     sqlite_request,
     sqlite_runs,
+    sqlite_sessions,
 )
 
 
@@ -70,13 +76,14 @@ SCANS = {
     "sqlite_gate_read._OLDEST_UNDECIDED": "walks an index and stops at the limit",
     "sqlite_read._ANSWER_COLUMNS": "is a beginning",
     "sqlite_read._FIND_CANDIDATES": "is a template",
-    "sqlite_read._SESSION_COLUMNS": "is a beginning",
     "sqlite_read._STEP_COLUMNS": "is a beginning",
-    "sqlite_read._LIST_SESSIONS": "is a template",
     "sqlite_read._LIST_STEPS": "is a template",
-    "sqlite_read._READ_TOTALS": "sums up sessions, not steps",
-    "sqlite_read._NEWEST_SESSIONS": "walks an index and stops at the limit",
-    "sqlite_read._OLDEST_SESSIONS": "walks an index and stops at the limit",
+    "sqlite_sessions._LIST_SESSIONS": "is a template",
+    "sqlite_sessions._NEWEST_SESSIONS": "walks an index and stops at the limit",
+    "sqlite_sessions._OLDEST_SESSIONS": "walks an index and stops at the limit",
+    "sqlite_sessions._READ_TOTALS": "sums up sessions, not steps",
+    "sqlite_sessions._SESSION_COLUMNS": "is a beginning",
+    "sqlite_control_read._LIST_PAUSED": "walks an index of those that are paused",
     "sqlite_record._COUNT_LOST": "walks an index of the claims in flight",
     "sqlite_record._END_LOST": "walks an index of the claims in flight",
 }

@@ -13,7 +13,8 @@ from agentstate.ground.chat import ToolCall, Usage
 from agentstate.ground.errors import NotFound
 from agentstate.ground.records import Claimed
 from agentstate.store.sqlite_pack import read_quote, unpack
-from agentstate.store.sqlite_record import NoteSum, Recorder
+from agentstate.store.sqlite_record import Recorder
+from agentstate.store.sqlite_replays_record import NoteSum
 from agentstate.store.sqlite_request import HeavyParts
 from agentstate.store.sqlite_schema import migrate
 from tests.store.contract import answer_of, attempt_of, checkpoint_of, claim_of, tail_of

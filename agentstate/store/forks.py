@@ -1,0 +1,76 @@
+"""What the backends share about forks: their names, and what of the gate they take along. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from agentstate.ground.approvals import Decision, Earlier, Question
+from agentstate.ground.control import Place
+from agentstate.ground.errors import Conflict, shorten
+from agentstate.store.base import readable
+
+NAME_CHARS_MAX = 512  # of a session, as where calls come in
+ARGUMENTS_CHARS_MAX = 300  # of edited arguments, in a question: a person reads them whole elsewhere
+
+
+class NameTaken(Conflict):
+    """There is a session of the name that a fork was to have."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is a session {shorten(name)!r} already. Choose another id, or send none."
+        )
+
+
+def free_name(session: str, is_taken: Callable[[str], bool]) -> str:
+    """Return a name for a fork of `session` that no session has."""
+    number = 1
+    while True:
+        ending = f"-fork-{number}"
+        name = session[: NAME_CHARS_MAX - len(ending)] + ending
+        if not is_taken(name):
+            return name
+        number += 1
+
+
+def goes_along(decision: Decision) -> bool:
+    """Say whether a decision is part of what was delivered, so that a fork has it in any case: a
+    refusal of which the model was told. It lets nothing out."""
+    return not decision.is_approved and decision.then == "continue"
+
+
+def with_earlier(question: Question, earlier: Earlier) -> Question:
+    """Return a question that says what was decided before the session was forked."""
+    said = sentence_of(earlier)
+    return replace(question, why=f"{question.why}; {said}" if question.why else said)
+
+
+def sentence_of(earlier: Earlier) -> str:
+    """Say who decided what where a session was forked from, when, and why."""
+    decision = earlier.decision
+    when = datetime.fromtimestamp(earlier.decided_ms / 1000, UTC).isoformat("T", "seconds")
+    by = f" by {shorten(decision.by)}" if decision.by else ""
+    what = "approved" if decision.is_approved else "rejected"
+    said = f"this is a fork; in {shorten(earlier.session)!r} it was {what}{by} at {when}"
+    if decision.reason:
+        said += f" ({shorten(decision.reason, ARGUMENTS_CHARS_MAX)})"
+    if decision.arguments is not None:
+        shown = shorten(decision.arguments, ARGUMENTS_CHARS_MAX)
+        said += f", with the arguments {shown}, which it gets here as well unless they are edited"
+    return readable(said)
+
+
+def nothing_before(session: str, place: Place | None) -> Conflict:
+    """Make the error for a fork that would be empty."""
+    if place is None:
+        where = ""
+    elif place.index is not None:
+        where = f" before index {place.index}"
+    else:
+        where = f" before step {place.step_number}"
+    return Conflict(
+        f"Session {shorten(session)!r} has no finished step{where} that a fork could share. An "
+        "empty session needs no fork: an agent begins one by naming it."
+    )

@@ -1,0 +1,17 @@
+"""The dictionary store keeps the contract about tool calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentstate.store.base import Store
+from agentstate.store.memory import MemoryStore
+from tests.store.contract import MakeStore
+from tests.store.contract_calls import CallContract
+
+
+class TestMemoryCalls(CallContract):
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        store: Store = MemoryStore()
+        return lambda: store
