@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentstate.ground.control import Ranges, is_within
 from agentstate.ground.records import Candidate
 from agentstate.steps.call import Call
 from agentstate.steps.flight import Flight
@@ -56,6 +57,8 @@ class Air:
         """Return this very call if it is in the air, or None."""
         key = _key(call)
         for airborne in self._calls.get(key, ()):
+            if airborne.is_rolled_back:
+                continue
             if any(
                 _key(other) == key and is_same_call(call.caller, other.caller)
                 for other in airborne.calls
@@ -73,6 +76,8 @@ class Air:
         if mine.run_id is None or mine.replay in ("refresh", "off"):
             return None
         for airborne in self._calls.get(_key(call), ()):
+            if airborne.is_rolled_back:
+                continue
             runs = {other.caller.run_id for other in airborne.calls}
             if airborne.call.caller.run_id is not None and mine.run_id not in runs:
                 return airborne
@@ -85,6 +90,37 @@ class Air:
             if claimed is not None and claimed.step_id == step.step_id and airborne.is_deserted:
                 return airborne
         return None
+
+    def has_step(self, session: str, step_id: int) -> bool:
+        """Say whether a call of this step is in the air."""
+        return any(
+            airborne.upstream.claimed is not None and airborne.upstream.claimed.step_id == step_id
+            for (name, _), flights in self._calls.items()
+            for airborne in (flights if name == session else ())
+        )
+
+    def turn(self, session: str, taken: Ranges, returned: Ranges) -> None:
+        """Take in which steps of a session, by index, were rolled back and brought back.
+
+        What was rolled back goes on for its own clients, and nobody else joins it.
+        """
+        for (name, _), flights in self._calls.items():
+            for airborne in flights if name == session else ():
+                claimed = airborne.upstream.claimed
+                if claimed is None:
+                    continue  # it comes after: its claim is written after this
+                if is_within(claimed.index, taken):
+                    airborne.is_rolled_back = True
+                elif is_within(claimed.index, returned):
+                    airborne.is_rolled_back = False
+
+    def drop(self, session: str) -> None:
+        """Take in that a session was deleted: what it has in the air goes on for its own clients,
+        and nobody else joins it."""
+        for (name, _), flights in self._calls.items():
+            for airborne in flights if name == session else ():
+                if airborne.upstream.claimed is not None:
+                    airborne.is_rolled_back = True
 
     async def wait_for_kin(self, call: Call) -> None:
         """Wait until each call that this one may take over has its row.
@@ -118,6 +154,7 @@ class Airborne:
         self.calls = [call]  # the one that went upstream, then those that took it over
         self.unsettled: list[Call] = []  # of those that took it over: not on record as such
         self.is_expected = False  # it was taken over, and who did is about to attach
+        self.is_rolled_back = False  # its step was: nobody may join it
         self.flight = flight
         self.patience: Patience | None = None  # None = not launched yet, or over
 

@@ -1,10 +1,13 @@
-"""Reads a tool call's arguments, strictly: what two readers could take differently is refused."""
+"""Reads a tool call's arguments, strictly: what two readers could take differently is refused. And
+finds what a request says they may be."""
 
 from __future__ import annotations
 
+from agentstate.dialects.base import CallingDialect
 from agentstate.dialects.lenient import name_type
 from agentstate.ground.canonical import JSON, parse
 from agentstate.ground.errors import BadRequest
+from agentstate.steps.names import exact_readings
 
 
 def read_arguments(arguments: str) -> dict[str, JSON]:
@@ -28,3 +31,15 @@ def read_arguments(arguments: str) -> dict[str, JSON]:
     if not isinstance(value, dict):
         raise BadRequest(f"The arguments are {name_type(value)}; a JSON object is expected.")
     return value
+
+
+def schema_in(dialect: CallingDialect, request: dict[str, JSON], name: str) -> JSON:
+    """Return the JSON schema that a request gives for the arguments of a tool, or None."""
+    try:
+        tools = dialect.tools(dialect.read_ask(request))
+    except BadRequest:
+        return None
+    spelled = exact_readings(name)
+    named = [tool for tool in tools if tool.name == name]
+    named += [tool for tool in tools if spelled & exact_readings(tool.name)]
+    return named[0].schema if named else None

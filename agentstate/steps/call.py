@@ -37,10 +37,16 @@ class Call:
     raw: bytes  # the body as received
     identity: Identity
     record: RequestRecord
-    target: Target
+    targets: tuple[Target, ...]  # in the order they are tried; there is a first
+    skipped: tuple[str, ...]  # fallbacks that cannot be asked, each with the reason, for people
     # The body names a guarded tool, so the answer's text may spell a call of it.
     names_guarded: bool
     is_fetch: bool = False  # it names an answer by its id, so nothing can be asked in its place
+
+    @property
+    def target(self) -> Target:
+        """The target that was asked for."""
+        return self.targets[0]
 
     def slim(self) -> Call:
         """Return the call without what is large in it and on record: it may wait for hours."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 import struct
 
 from agentstate.dialects.base import Ask
+from agentstate.ground.canonical import canonical, digest, parse
 from agentstate.ground.chat import Answer, Usage
+from agentstate.ground.errors import BadRequest
+from agentstate.ground.events import Event
 from agentstate.ground.prices import Prices
 from agentstate.ground.records import Attempt, Checkpoint, RecordedAnswer
 from agentstate.steps.target import MOCK
@@ -17,6 +20,7 @@ from agentstate.steps.target import MOCK
 # Four characters a token is OpenAI's own rule of thumb for English; an estimate is marked as one.
 CHARS_PER_TOKEN = 4
 STANDARD_TIERS = (None, "default", "standard", "auto")
+ARGUMENTS_READ_BYTES_MAX = 32 * 1024  # larger ones are compared as they came: reading takes 1 ms
 TEXT_CHARS_MAX = 500  # of an answer's text kept beside it for lists; the whole is on record
 
 _PACE = struct.Struct("<II")
@@ -93,16 +97,18 @@ def make_checkpoint(
     latency_ms: int,
     first_content_ms: int | None,
     approval_id: str | None = None,
+    event: Event | None = None,
+    model: str | None = None,
 ) -> Checkpoint:
     """Gather all that is known of an answer at the moment it is committed.
 
-    A stream's usage mostly comes after its completing frame, so nothing is estimated before the
-    record is sealed.
+    `model`: what the target was asked for, for an answer that names none. A stream's usage mostly
+    comes after its completing frame, so nothing is estimated before the record is sealed.
     """
     usage, is_estimate = answer.usage, False
     if usage is None and recorded.is_sealed:
         usage, is_estimate = count_usage(answer, input_chars)
-    model = answer.model or ask.model
+    model = answer.model or model or ask.model
     return Checkpoint(
         step_id=step_id,
         answered_ms=now_ms,
@@ -120,7 +126,34 @@ def make_checkpoint(
         latency_ms=latency_ms,
         first_content_ms=first_content_ms,
         approval_id=approval_id,
+        event=event,
+        is_mock=provider == MOCK,
+        calls=calls_of(answer),
     )
+
+
+def calls_of(answer: Answer) -> bytes | None:
+    """Return a digest of what an answer asks its agent to call; None = nothing.
+
+    Each call counts once, in whatever order: a model that goes round in circles may ask for the
+    same two things in another order, or twice in one answer.
+    """
+    calls = {
+        digest(call.name.encode("utf-8", "surrogatepass"), _canonical_arguments(call.arguments))
+        for _, call in answer.tool_calls
+        if not call.runs_upstream
+    }
+    return digest(*sorted(calls)) if calls else None
+
+
+def _canonical_arguments(text: str) -> bytes:
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) > ARGUMENTS_READ_BYTES_MAX:
+        return raw
+    try:
+        return canonical(parse(raw))
+    except BadRequest:
+        return raw
 
 
 def _tokens(chars: int) -> int:

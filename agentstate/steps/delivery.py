@@ -156,7 +156,7 @@ class Delivery:
             self._is_cut = True
             # Whoever has seen an upstream's head has been told by the reader of the stream.
             is_told = self._flight.head is not None
-            error = landing_error(landing)
+            error = landing_error(self._dialect, landing)
             self._rest = [] if is_told else [error_event_after(self._dialect, error, b"")]
         elif landing.hold is not None:
             assert self._begin is not None
@@ -186,14 +186,18 @@ class Delivery:
         self._let_out, self._rest = let_out, [content[len(shown) :]]
 
 
-def landing_error(landing: Landing) -> AgentStateError:
+def landing_error(dialect: Dialect, landing: Landing) -> AgentStateError:
     """Return the error of a flight that ended without an answer."""
     if landing.error is not None:
         return landing.error
     assert landing.refusal is not None, "a landing has an outcome"
     status = landing.refusal.status
+    facts = dialect.read_error(landing.refusal.content)
+    words = f": {facts.message}" if facts is not None and facts.message else "."
     return UpstreamRefused(
-        f"{landing.provider} answered {status}.", upstream_status=status, provider=landing.provider
+        f"{landing.provider} answered {status}{words}",
+        upstream_status=status,
+        provider=landing.provider,
     )
 
 

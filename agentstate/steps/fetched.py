@@ -16,6 +16,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 from urllib.parse import quote, unquote
 
@@ -41,6 +42,7 @@ from agentstate.steps.delivery import Delivery, heartbeat_of, heartbeat_s
 from agentstate.steps.findings import Finding
 from agentstate.steps.holding import Held, Holding
 from agentstate.steps.identify import Caller
+from agentstate.steps.once import Once
 from agentstate.steps.reading import as_body, error_event_after, read_recorded
 from agentstate.steps.recording import Services
 from agentstate.steps.reply import error_response, marks, stream_headers
@@ -79,8 +81,8 @@ class Fetched:
         self._services = services
         self._store = services.store
         self._holding = holding
-        # (session, response id) → the task that finds its answer on record, or puts it there
-        self._recording: dict[tuple[str, str], asyncio.Task[tuple[int, int] | AgentStateError]] = {}
+        # By (session, response id): finding its answer on record, or putting it there
+        self._recording = Once[tuple[str, str], tuple[int, int]](services.tasks, "record fetched")
 
     async def is_needed(self, caller: Caller, response_id: str | None) -> bool:
         """Say whether a response may have to be held: a tool is guarded, or something was decided
@@ -235,28 +237,17 @@ class Fetched:
         all who fetch it at the same moment."""
         assert answer.response_id is not None, "what is held has an id"
         key = (call.caller.session, answer.response_id)
-        task = self._recording.get(key)
-        if task is None:
-            # A task of its own: a client that leaves must not leave half a step.
-            work = self._look_or_record(call, answer.response_id, recorded, answer)
-            task = self._services.tasks.start(work, "record fetched")
-            self._recording[key] = task
-            task.add_done_callback(lambda _: self._recording.pop(key, None))
-        found = await asyncio.shield(task)
-        if isinstance(found, AgentStateError):
-            raise found
-        return found
+        # A client that leaves must not leave half a step.
+        work = partial(self._look_or_record, call, answer.response_id, recorded, answer)
+        return await self._recording.run(key, work)
 
     async def _look_or_record(
         self, call: Call, response_id: str, recorded: RecordedAnswer, answer: Answer
-    ) -> tuple[int, int] | AgentStateError:
-        try:
-            known = await self._store.find_response(call.caller.session, response_id)
-            if known is not None and known.answer_id is not None:
-                return known.step_id, known.answer_id
-            return await self._record(call, recorded, answer)
-        except AgentStateError as error:
-            return error
+    ) -> tuple[int, int]:
+        known = await self._store.find_response(call.caller.session, response_id)
+        if known is not None and known.answer_id is not None:
+            return known.step_id, known.answer_id
+        return await self._record(call, recorded, answer)
 
     async def _record(
         self, call: Call, recorded: RecordedAnswer, answer: Answer
@@ -275,6 +266,7 @@ class Fetched:
             identity=call.identity,
             request=call.record,
             created_ms=call.arrived_ms,
+            about=call.caller.about,
         )
         claimed = await self._store.claim_step(claim)
         attempt = forward.begin(call.target, call.headers)
@@ -380,7 +372,8 @@ def _call(fetch: Fetch, response_id: str, recorded: RecordedAnswer) -> Call:
         raw=b"",
         identity=Identity(raw=key, exact=key, pinned=key, masked=key),
         record=RequestRecord(envelope={}, shared=(), list_key="", chain=()),
-        target=fetch.target,
+        targets=(fetch.target,),
+        skipped=(),
         names_guarded=True,
         is_fetch=True,
     )

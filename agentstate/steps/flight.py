@@ -48,6 +48,9 @@ class Landing:
     provider: str = ""
     model: str = ""
     attempts: int = 0
+    fallback_index: int = 0  # 0 = the target that was asked for
+    dropped: tuple[str, ...] = ()  # what could not be said to the target
+    tried: tuple[str, ...] = ()  # of a call that failed: each target, with how it ended
     cost_microusd: int | None = None
     upstream_s: float = 0.0  # of the call's time, what was spent waiting for upstreams
     hold: Hold | None = None  # what must be decided before the answer goes out; None = nothing
@@ -120,12 +123,12 @@ class Flight:
             self.on_desert(False)
         return follower
 
-    async def changed(self, patience_s: float) -> bool:
-        """Wait until something changes; while it keeps, no longer than `patience_s`.
+    async def changed(self, patience_s: float | None) -> bool:
+        """Wait until something changes, no longer than `patience_s`; None = however long it takes.
 
         Returns False where that time has passed.
         """
-        if not self.is_keeping:
+        if patience_s is None:
             await self._news()
             return True
         try:
@@ -193,7 +196,7 @@ class Follower:
     async def __anext__(self) -> bytes:
         """Return the next piece. Asking for it means that the one before was written.
 
-        While the flight keeps what has come, a heartbeat is a piece of its own.
+        While the flight keeps what has come, or nothing has, a heartbeat is a piece of its own.
         """
         flight = self._flight
         pieces = flight._pieces
@@ -205,7 +208,9 @@ class Follower:
             if flight.landing is not None:
                 self.leave()
                 raise StopAsyncIteration
-            if not await flight.changed(self.heartbeat_s):
+            # Who reads before there is a head has got one of ours, and nothing else so far.
+            is_silent = flight.is_keeping or flight.head is None
+            if not await flight.changed(self.heartbeat_s if is_silent else None):
                 return self.heartbeat
         self._index += 1
         self._is_written = True

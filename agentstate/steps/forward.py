@@ -1,14 +1,14 @@
-"""Ask a target: the call as it goes upstream, and what came back, judged.
+"""Ask a target once: the call as it goes upstream, the attempt while it lasts, the answer judged.
 
-Same dialect in and out, so the body goes as it came; only a model's provider prefix is taken off.
-Knows targets and transports, not sessions or the store.
+Knows targets and transports, not sessions or the store, and no dialect but the caller's: what a
+target is asked in another one is in `leg.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from agentstate.dialects.base import Ask, Dialect
+from agentstate.dialects.base import Ask
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.chat import Answer
 from agentstate.ground.clock import monotonic_s, now_ms
@@ -16,13 +16,12 @@ from agentstate.ground.errors import (
     AgentStateError,
     NotAnAnswer,
     UpstreamError,
-    UpstreamRefused,
     shorten,
 )
-from agentstate.ground.records import Attempt, RecordedAnswer
+from agentstate.ground.records import Attempt
 from agentstate.ground.secrets import strike, strike_bytes
 from agentstate.ground.settings import ForwardSettings
-from agentstate.steps.reply import JSON_TYPE, passed_headers
+from agentstate.steps.reply import passed_headers
 from agentstate.steps.target import Target, caller_key, upstream_headers
 from agentstate.wire.message import Exchange, Headers, OutCall, Pair, TimeLimits, Transport
 
@@ -57,10 +56,14 @@ class Try:
     started_s: float
     status: int | None = None
     first_byte_ms: int | None = None
-    dropped: tuple[str, ...] = ()  # what could not be said to this target
 
-    def ended(self, error: AgentStateError | None = None, excerpt: bytes = b"") -> Attempt:
-        """Return the record of this attempt."""
+    def ended(
+        self,
+        error: AgentStateError | None = None,
+        excerpt: bytes = b"",
+        dropped: tuple[str, ...] = (),
+    ) -> Attempt:
+        """Return the record of this attempt. `dropped`: what could not be said on the way."""
         return Attempt(
             provider=self.target.provider,
             model=self.target.model,
@@ -70,7 +73,7 @@ class Try:
             error_code=error.code if error else None,
             error=strike(shorten(error.message, 500), *self.keys) if error else None,
             first_byte_ms=self.first_byte_ms,
-            dropped=self.dropped,
+            dropped=dropped,
             # Struck before it is cut: the beginning of a key is a secret too.
             excerpt=strike_bytes(excerpt[: 2 * EXCERPT_BYTES_MAX], *self.keys)[:EXCERPT_BYTES_MAX],
         )
@@ -88,9 +91,13 @@ def time_limits(settings: ForwardSettings) -> TimeLimits:
 
 def begin(target: Target, headers: Headers) -> Try:
     """Begin an attempt at `target` now, for a caller with these headers."""
+    return Try(target, keys_of(target, headers), now_ms(), monotonic_s())
+
+
+def keys_of(target: Target, headers: Headers) -> tuple[str, ...]:
+    """Return the keys that may be sent to a target for a caller: nothing on record has them."""
     sent = caller_key(headers)
-    keys = tuple(key for key in (target.key, sent.decode("latin-1") if sent else None) if key)
-    return Try(target, keys, now_ms(), monotonic_s())
+    return tuple(key for key in (target.key, sent.decode("latin-1") if sent else None) if key)
 
 
 def out_call(
@@ -107,8 +114,8 @@ def out_call(
     `ask` None: the body was not read. `changed`: the body to send in its place; None = as it came.
     """
     body, sent = raw, upstream_headers(headers, target)
-    if ask is not None and not target.is_mock and target.model != ask.model:
-        changed = {**(changed or ask.body), "model": target.model}
+    if ask is not None and (model := _model_for(target, ask.model)) != ask.model:
+        changed = {**(changed or ask.body), "model": model}
     if changed is not None:
         body = encode(changed)
         sent = tuple(pair for pair in sent if pair[0].lower() != b"content-encoding")
@@ -119,6 +126,13 @@ def out_call(
         headers=sent,
         body=body,
     )
+
+
+def _model_for(target: Target, asked: str) -> str:
+    """Return the name a target is asked for. The mock repeats it, prefix and all."""
+    if not target.is_mock:
+        return target.model
+    return asked if asked.removeprefix("mock/") == target.model else f"mock/{target.model}"
 
 
 async def send(transport: Transport, call: OutCall, limits: TimeLimits, attempt: Try) -> Exchange:
@@ -138,29 +152,9 @@ async def send(transport: Transport, call: OutCall, limits: TimeLimits, attempt:
 
 
 def is_stream(exchange: Exchange) -> bool:
-    """Say whether an upstream answers with server-sent events."""
+    """Say whether an upstream answers with a stream: of events, or of lines as Ollama does."""
     kind = exchange.headers.get(b"content-type") or b""
-    return kind.lower().startswith(b"text/event-stream")
-
-
-async def read_refusal(
-    dialect: Dialect, exchange: Exchange, attempt: Try
-) -> tuple[RecordedAnswer, UpstreamRefused, bytes]:
-    """Read an error response; return what the client gets, the error for the record, an excerpt.
-
-    A body that has the shape of an API error passes as it is; an HTML page or nothing is replaced
-    by an error of the dialect that names the status.
-    """
-    raw = await exchange.read(ERROR_BODY_BYTES_MAX)
-    status = exchange.status
-    provider = attempt.target.provider
-    error = UpstreamRefused(
-        f"{provider} answered {status}.", upstream_status=status, provider=provider
-    )
-    mended = dialect.mend_error_body(status, raw)
-    headers = passed_headers(exchange.headers) if mended is None else _as_json(exchange)
-    body = raw if mended is None else mended
-    return RecordedAnswer(status, headers, "body", body), error, raw
+    return kind.lower().startswith((b"text/event-stream", b"application/x-ndjson"))
 
 
 def judge(answer: Answer, exchange: Exchange, provider: str) -> UpstreamError | None:
@@ -178,43 +172,19 @@ def judge(answer: Answer, exchange: Exchange, provider: str) -> UpstreamError | 
     )
 
 
-def refusal_inside(
-    dialect: Dialect, exchange: Exchange, data: bytes, provider: str
-) -> tuple[RecordedAnswer, UpstreamRefused] | None:
-    """Return an error that came inside a success as the real HTTP error it is; None if it is none.
-
-    The body is the upstream's own, the status what the error says of itself.
-    """
-    facts = dialect.read_error(data)
-    if facts is None or dialect.mend_error_body(502, data) is not None:
-        return None
-    status = facts.status or 502
-    error = UpstreamRefused(
-        f"{provider} answered {exchange.status} with an error inside: "
-        f"{shorten(facts.message or facts.code or 'it says nothing more', 300)}",
-        upstream_status=status,
-        provider=provider,
-    )
-    others = (
-        pair for pair in passed_headers(exchange.headers) if pair[0].lower() != b"content-type"
-    )
-    return RecordedAnswer(status, (JSON_TYPE, *others), "body", data), error
-
-
 def name_provider(error: UpstreamError, provider: str) -> UpstreamError:
     """Put the provider's name into an error that a body's reader raised."""
     error.provider = error.provider or provider
     return error
 
 
-def _as_json(exchange: Exchange) -> tuple[Pair, ...]:
-    """Return the headers that are passed on, for a body that is JSON whatever came."""
-    headers = passed_headers(exchange.headers)
-    ours = (b"content-type", b"content-encoding")
-    return JSON_TYPE, *(pair for pair in headers if pair[0].lower() not in ours)
-
-
 def answer_headers(exchange: Exchange, target: Target) -> tuple[Pair, ...]:
     """Return the headers that go to the client and into the record."""
     headers = passed_headers(exchange.headers)
     return (*headers, (b"x-agentstate-mock", b"true")) if target.is_mock else headers
+
+
+def with_counts(read: Answer, answer: Answer) -> Answer:
+    """Return an answer that was translated, with the counts and the model of its upstream's form:
+    what is paid is paid by those."""
+    return replace(read, usage=answer.usage, model=answer.model)

@@ -25,7 +25,8 @@ from functools import partial
 
 from agentstate.dialects import dialect_by_name
 from agentstate.dialects.base import Dialect, calls_tools
-from agentstate.ground.approvals import Approval, Changes, Decision, Question, Then
+from agentstate.ground.approvals import Approval, Changes, Decision, Question
+from agentstate.ground.budget import cap_of, read_more
 from agentstate.ground.canonical import JSON, digest
 from agentstate.ground.chat import Answer
 from agentstate.ground.clock import now_ms
@@ -33,18 +34,22 @@ from agentstate.ground.errors import (
     AlreadyDecided,
     ApprovalTimeout,
     BadRequest,
+    Conflict,
+    Deleted,
     NotFound,
+    RolledBack,
     Stopping,
     StoreError,
     shorten,
 )
 from agentstate.ground.settings import GateSettings
 from agentstate.steps import aside
+from agentstate.steps.arguments import read_arguments, schema_in
+from agentstate.steps.bells import Bells
 from agentstate.steps.call import Call
 from agentstate.steps.findings import Finding, find_guarded, find_in_request
 from agentstate.steps.identify import Caller
-from agentstate.steps.names import exact_readings
-from agentstate.steps.outcome import RULE, can_go_on, refusal_of
+from agentstate.steps.outcome import RULE, can_go_on, decided_by_rule, refusal_of
 from agentstate.steps.policy import Policy
 from agentstate.steps.reading import as_body
 from agentstate.steps.schema import check_arguments
@@ -75,13 +80,15 @@ class Gate:
 
     def __init__(self, store: Store, settings: GateSettings, policy: Policy) -> None:
         self.policy = policy
+        self.timeout_s = settings.timeout_s  # a person has to decide; 0 = no limit
         self._store = store
         self._settings = settings
-        self._listening: dict[str, set[asyncio.Event]] = {}  # by approval
+        self._bells = Bells()  # by approval, and by session
         self._clear: OrderedDict[int, None] = OrderedDict()  # answers, by last use
         self._is_parked = False
-        # Called once an event may have been written.
+        # Called once an event may have been written, and once something is decided.
         self.on_event: Callable[[], None] = _tell_nobody
+        self.on_decided: Callable[[Approval], None] = _tell_nobody
 
     # --- what is guarded ----------------------------------------------------------------------
 
@@ -143,10 +150,12 @@ class Gate:
         questions = tuple(
             self._question(each, caller, is_quiet=each.digest in refused) for each in findings
         )
-        approvals = await self._open(step_id, answer_id, questions)
+        approvals = await self._open(caller.session, step_id, answer_id, questions)
         for finding, approval in zip(findings, approvals, strict=True):
             if approval.decision is None:
-                decision = _decided_by_rule(finding, approval, is_repeat=finding.digest in refused)
+                verdict, on_reject = finding.verdict, approval.question.on_reject
+                is_repeat = finding.digest in refused
+                decision = decided_by_rule(verdict, on_reject, is_repeat=is_repeat)
                 if decision is not None:
                     await self._write(approval, decision)
                     await self._close_others(approval, decision)
@@ -185,7 +194,7 @@ class Gate:
             )
             for each in findings
         )
-        approvals = await self._open(hold.step_id, hold.answer_id, questions)
+        approvals = await self._open(caller.session, hold.step_id, hold.answer_id, questions)
         return Hold(hold.step_id, hold.answer_id, findings, approvals)
 
     async def ask_first(self, call: Call, step_id: int) -> Hold | None:
@@ -198,8 +207,8 @@ class Gate:
         if finding is None:
             return None
         question = self._question(finding, call.caller)
-        approvals = await self._open(step_id, None, (question,))
-        decision = _decided_by_rule(finding, approvals[0], is_repeat=False)
+        approvals = await self._open(call.caller.session, step_id, None, (question,))
+        decision = decided_by_rule(finding.verdict, approvals[0].question.on_reject)
         if decision is not None and approvals[0].decision is None:
             await self._write(approvals[0], replace(decision, then="stop"))
         return Hold(step_id, None, (finding,), await self._read(approvals))
@@ -236,19 +245,18 @@ class Gate:
         why: str = "",
         is_quiet: bool = False,
     ) -> Question:
-        timeout_s = self._settings.timeout_s
-        if caller.hold_timeout_s is not None:
-            timeout_s = caller.hold_timeout_s
-        deadline_ms = now_ms() + int(timeout_s * 1000) if timeout_s else None
         on_reject = caller.on_reject or self._settings.on_reject
+        deadline_ms = caller.deadline_ms(self._settings.timeout_s, now_ms())
         question = finding.question(deadline_ms, on_reject, generation=generation, why=why)
         return replace(question, is_quiet=is_quiet or finding.verdict.action == "deny")
 
     async def _open(
-        self, step_id: int, answer_id: int | None, questions: tuple[Question, ...]
+        self, session: str, step_id: int, answer_id: int | None, questions: tuple[Question, ...]
     ) -> tuple[Approval, ...]:
         try:
             opened = await self._store.open_approvals(step_id, answer_id, questions, at_ms=now_ms())
+        except NotFound as error:
+            raise Deleted.of(session) from error
         except StoreError as error:
             raise StoreError(
                 "A tool call of this answer needs a person's approval, and the question could not "
@@ -264,39 +272,41 @@ class Gate:
 
         Raises:
             ApprovalTimeout: a deadline has come first, of an approval or of this caller.
+            RolledBack, Deleted: the step was rolled back, the session is gone, or a person has
+                another answer stand, so nobody decides any more.
             Stopping: the proxy is being stopped.
             StoreError: the rows cannot be read.
         """
         patience_s = caller.hold_timeout_s
         until_ms = now_ms() + int(patience_s * 1000) if patience_s else None
-        bell = asyncio.Event()
-        names = [each.approval_id for each in hold.approvals]
-        for name in names:
-            self._listening.setdefault(name, set()).add(bell)
-        try:
+        first = hold.approvals[0].approval_id
+        names = (*(each.approval_id for each in hold.approvals), _session_bell(caller.session))
+        with self._bells.listening(*names) as bell:
             while True:
                 if self._is_parked:
                     raise Stopping(
-                        f"The proxy is being stopped. {names[0]} still waits for a decision; ask "
+                        f"The proxy is being stopped. {first} still waits for a decision; ask "
                         "again once it is back."
                     )
                 bell.clear()  # before reading: what is decided after it rings
                 approvals = await self._read(hold.approvals)
                 if is_settled(approvals):
                     return approvals
+                if any(each.rolled_back_ms is not None for each in approvals):
+                    raise RolledBack(
+                        f"The step was rolled back, or its answer changed, while {first} waited "
+                        "for a decision. Ask again: the call gets what stands now."
+                    )
                 await self._sleep(bell, approvals, until_ms, has_own_limit=patience_s is not None)
-        finally:
-            for name in names:
-                self._listening[name].discard(bell)
-                if not self._listening[name]:
-                    del self._listening[name]
+
+    def ring_session(self, session: str) -> None:
+        """Have all who wait in a session look again: its steps were rolled back or restored."""
+        self._bells.ring(_session_bell(session))
 
     def park(self) -> None:
         """End all waits, now and from now on: the rows stay, and whoever asks again finds them."""
         self._is_parked = True
-        for bells in self._listening.values():
-            for bell in bells:
-                bell.set()
+        self._bells.ring_all()
 
     async def _sleep(
         self,
@@ -337,7 +347,7 @@ class Gate:
         for each in approvals:
             row = await self._store.read_approval(each.approval_id)
             if row is None:
-                raise NotFound(f"The approval {each.approval_id} is gone from the record.")
+                raise Deleted.of(each.session)
             found.append(row)
         return tuple(found)
 
@@ -351,6 +361,7 @@ class Gate:
         Raises:
             NotFound: there is no such approval.
             AlreadyDecided: the first decision stands.
+            Conflict: its step was rolled back.
             BadRequest: the edited arguments do not fit the tool, or the answer cannot go on in this
                 way; nothing was decided.
             StoreError: it could not be written; nothing was decided.
@@ -359,6 +370,11 @@ class Gate:
         if approval is None:
             raise NotFound(f"There is no approval {shorten(approval_id)!r}.")
         if approval.decision is None:
+            if approval.rolled_back_ms is not None:
+                raise Conflict(
+                    f"The step of {approval_id} was rolled back, or a person has another answer "
+                    "stand, so nobody waits for a decision. Restore the session first."
+                )
             decision = await self._checked(approval, decision)
         written = await self._write(approval, decision)
         await self._close_others(approval, decision)
@@ -368,8 +384,7 @@ class Gate:
         """Refuse what else of an answer is asked once a rejection has stopped it."""
         if decision.is_approved or decision.then != "stop" or approval.answer_id is None:
             return
-        tool = shorten(approval.question.tool)
-        reason = f"the answer was refused together with {tool}"
+        reason = f"the answer was refused together with {shorten(approval.question.tool)}"
         for other in await self._store.approvals_of(approval.answer_id):
             if other.decision is None:
                 with suppress(AlreadyDecided):  # somebody was faster: that stands
@@ -382,8 +397,8 @@ class Gate:
             if decision.by != RULE or not isinstance(error.approval, Approval):
                 raise
             return error.approval  # another call met the same rule first
-        for bell in self._listening.get(approval.approval_id, ()):
-            bell.set()
+        self._bells.ring(approval.approval_id)
+        self.on_decided(written)
         self.on_event()
         return written
 
@@ -393,7 +408,7 @@ class Gate:
         if decision.is_approved:
             if decision.arguments is not None:
                 await self._check_edit(approval, decision.arguments)
-            return replace(decision, then=None)
+            return replace(decision, arguments=decision.arguments or approval.proposed, then=None)
         if decision.then != "continue" and (decision.then or question.on_reject) == "stop":
             return replace(decision, then="stop")
         hindrance = await self._hindrance(approval)
@@ -405,6 +420,12 @@ class Gate:
 
     async def _check_edit(self, approval: Approval, arguments: str) -> None:
         question = approval.question
+        if question.kind == "durable":
+            read_arguments(arguments)  # the tool takes an object
+            return
+        if question.kind == "budget":
+            read_more(cap_of(question.tool), arguments)  # raises what it has against it
+            return
         if question.kind != "tool_call" or question.generation:
             what = {
                 "text": "the call is spelled in the answer's text",
@@ -425,22 +446,18 @@ class Gate:
 
     async def schema_of(self, approval: Approval) -> JSON:
         """Return the JSON schema of the tool's arguments from the recorded request, or None."""
+        if approval.step_id is None:
+            return None  # a durable call is asked about by its tool, which no model was offered
         dialect = dialect_by_name(approval.dialect)
         request = await self._store.read_request(approval.step_id)
         if dialect is None or not calls_tools(dialect) or not isinstance(request, dict):
             return None
-        try:
-            ask = dialect.read_ask(request)
-        except BadRequest:
-            return None
-        spelled = exact_readings(approval.question.tool)
-        tools = dialect.tools(ask)
-        named = [tool for tool in tools if tool.name == approval.question.tool]
-        named += [tool for tool in tools if spelled & exact_readings(tool.name)]
-        return named[0].schema if named else None
+        return schema_in(dialect, request, approval.question.tool)
 
     async def _hindrance(self, approval: Approval) -> str | None:
         """Say why the model cannot be told of a refusal; None = it can."""
+        if approval.step_id is None:
+            return None  # the tool is told, and whoever called it
         if approval.answer_id is None:
             return "a request that was not sent has no model to tell."
         if approval.question.generation:
@@ -463,8 +480,12 @@ class Gate:
         return dialect, as_body(dialect, recorded)
 
 
-def _tell_nobody() -> None:
-    """Nobody is to be told of events."""
+def _session_bell(session: str) -> tuple[str, str]:
+    return ("session", session)
+
+
+def _tell_nobody(*_: object) -> None:
+    """Nobody is to be told."""
 
 
 def is_settled(approvals: Iterable[Approval]) -> bool:
@@ -473,13 +494,3 @@ def is_settled(approvals: Iterable[Approval]) -> bool:
     if all(each.decision is not None for each in approvals):
         return True
     return refusal_of(approvals) is not None
-
-
-def _decided_by_rule(finding: Finding, approval: Approval, *, is_repeat: bool) -> Decision | None:
-    verdict = finding.verdict
-    if is_repeat:
-        return Decision(False, RULE, "the same call was refused just before", None, "continue")
-    if verdict.action == "deny":
-        then: Then = verdict.then or approval.question.on_reject
-        return Decision(False, RULE, verdict.reason or f"refused by {verdict.rule}", None, then)
-    return None

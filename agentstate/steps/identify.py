@@ -16,9 +16,13 @@ from typing import Literal, cast
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.approvals import Then
 from agentstate.ground.canonical import JSON, canonical, digest
+from agentstate.ground.control import About
 from agentstate.ground.errors import BadRequest, shorten
 from agentstate.ground.records import Identity, Part, RequestRecord
 from agentstate.ground.settings import ReplaySettings
+from agentstate.steps.about import check_name, parse_tags
+from agentstate.steps.caps import HEADER as BUDGET_HEADER
+from agentstate.steps.caps import parse_budget
 from agentstate.wire.message import Headers
 
 ReplayMode = Literal["pinned", "exact", "refresh", "off"]
@@ -41,6 +45,8 @@ SESSION_HEADERS = (
     b"x-litellm-trace-id",
     b"x-session-id",
 )
+# What it is called, which session began it, and its tags.
+ABOUT_HEADERS = (b"x-agent-session-name", b"x-agent-parent-session", b"x-agent-tags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,13 @@ class Caller:
     requires_approval: bool = False  # a person is to decide before the request goes upstream
     on_reject: Then | None = None  # what follows a rejection; None = as the setting says
     hold_timeout_s: float | None = None  # how long it waits for a decision; None = as set, 0 = any
+    about: About | None = None  # what it says of its session; None = nothing
+
+    def deadline_ms(self, timeout_s: float, at_ms: int) -> int | None:
+        """Return until when a question that it asks then can be decided; None = for ever."""
+        if self.hold_timeout_s is not None:
+            timeout_s = self.hold_timeout_s
+        return at_ms + int(timeout_s * 1000) if timeout_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,8 @@ def read_caller(
     """Read who calls; None if the call names no session, so goes through unrecorded.
 
     Raises:
-        BadRequest: an empty or overlong session id, an odd step number, an unknown replay mode.
+        BadRequest: an empty or overlong session id, an odd step number, an unknown replay mode,
+            names, tags or caps that cannot be.
     """
     session = _read_session(headers, url_session)
     if session is None:
@@ -113,7 +127,7 @@ def read_caller(
     return Caller(
         session=session,
         step_number=_read_step_number(headers),
-        run_id=_read_id(headers, b"x-agent-run-id"),
+        run_id=_read_id(headers, b"x-agent-run-id") or settings.run_id,
         call_id=call_id,
         is_retry=(headers.get(b"x-stainless-retry-count") or b"0") not in (b"0", b""),
         replay=_read_replay(headers, settings),
@@ -121,6 +135,7 @@ def read_caller(
         requires_approval=_read_require_approval(headers),
         on_reject=_read_on_reject(headers),
         hold_timeout_s=_read_hold_timeout(headers),
+        about=_read_about(headers, session),
     )
 
 
@@ -192,7 +207,7 @@ def identify(
         pinned=digest(scope_key, envelope, b"".join(pinned)),
         masked=digest(scope_key, still_envelope, b"".join(masked)),
     )
-    return identity, _split(dialect, ask, tuple(parts))
+    return identity, split_body(dialect, ask, tuple(parts))
 
 
 def message_digest(message: JSON) -> bytes:
@@ -220,7 +235,8 @@ def _text_of(content: JSON) -> str:
     return ""
 
 
-def _split(dialect: Dialect, ask: Ask, parts: tuple[Part, ...]) -> RequestRecord:
+def split_body(dialect: Dialect, ask: Ask, parts: tuple[Part, ...]) -> RequestRecord:
+    """Split a request for the store; `parts` are its messages, named."""
     envelope: dict[str, JSON] = {}
     shared: list[tuple[str, Part]] = []
     if not isinstance(ask.body.get(dialect.list_key), list):
@@ -251,6 +267,25 @@ def _read_session(headers: Headers, url_session: str | None) -> str | None:
         if value := headers.get(name):
             return check_session(_decode(value, name), name.decode())
     return None
+
+
+def _read_about(headers: Headers, session: str) -> About | None:
+    name, parent, tags = (headers.get(each) for each in ABOUT_HEADERS)
+    budget = headers.get(BUDGET_HEADER)
+    if not (name or parent or tags or budget):
+        return None
+    source = [each.decode() for each in ABOUT_HEADERS]
+    begun_by = check_session(_decode(parent, ABOUT_HEADERS[1]), source[1]) if parent else None
+    if begun_by == session:
+        raise BadRequest(f"{source[1]} names the session itself.", param=source[1])
+    return About(
+        name=(check_name(_decode(name, ABOUT_HEADERS[0]), source[0]) or None) if name else None,
+        parent=begun_by,
+        tags=parse_tags(_decode(tags, ABOUT_HEADERS[2]), source[2]) if tags else (),
+        budget=parse_budget(_decode(budget, BUDGET_HEADER), BUDGET_HEADER.decode())
+        if budget
+        else None,
+    )
 
 
 def _decode(value: bytes, name: bytes) -> str:

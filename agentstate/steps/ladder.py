@@ -23,6 +23,7 @@ from agentstate.steps.misses import Misses
 from agentstate.steps.replay import (
     ToolResult,
     choose_exact,
+    choose_last,
     choose_masked,
     choose_pinned,
     choose_repeated,
@@ -136,6 +137,23 @@ class Ladder:
             return None
         return self._take_own(caller, found, is_awaited=is_awaited)
 
+    async def climb_again(self, sought: Sought, sky: Sky) -> Hit | None:
+        """Return the last step that answered this call, though its run has got it already; it is
+        taken. For a call that `climb` found nothing for, where nobody can be asked anew."""
+        caller = sought.caller
+        if caller.replay not in ("pinned", "exact"):
+            return None
+        exact = await self._find(caller, "exact", sought.identity.exact)
+        alias: tuple[Candidate, ...] = ()
+        if caller.replay == "pinned":
+            alias = await self._find(caller, "alias", sought.identity.exact)
+        found = choose_last((*alias, *exact), caller, goes_to_mock=sought.goes_to_mock)
+        if found is None:
+            return None
+        if found in exact:
+            return self._take_own(caller, found, is_awaited=sky.is_awaited)
+        return self._take_other(sought, Hit(found, "pinned"))
+
     async def row_to_reuse(self, sought: Sought) -> int | None:
         """Return the row of an earlier try of this call that gave no answer, or None."""
         caller = sought.caller
@@ -158,6 +176,10 @@ class Ladder:
     def note_claimed(self, step_id: int) -> None:
         """Note that a step is in flight: it answers nobody else until it has landed."""
         self._in_the_air.add(step_id)
+
+    def in_the_air(self) -> frozenset[int]:
+        """Return the steps that are in flight, also those of which an answer is on record."""
+        return frozenset(self._in_the_air)
 
     def note_landed(self, step_id: int) -> None:
         """Note that a step's flight is over, however it ended."""

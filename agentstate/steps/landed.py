@@ -22,6 +22,9 @@ def landed_response(landing: Landing, call: Call, miss: Miss | None, *, leads: b
         provider=landing.provider,
         model=landing.model,
         attempts=landing.attempts,
+        fallback_index=landing.fallback_index,
+        dropped=landing.dropped,
+        tried=landing.tried,
         cost_microusd=landing.cost_microusd if leads else 0,
         overhead_s=overhead_s if leads else None,
         is_unsaved=landing.is_unsaved,
@@ -44,14 +47,19 @@ def landed_response(landing: Landing, call: Call, miss: Miss | None, *, leads: b
 
 def stream_marks(airborne: Airborne, call: Call, *, leads: bool) -> list[Pair]:
     """Return our own headers of a stream that begins: what is not known yet is absent."""
+    tries = airborne.upstream.tries
+    is_known = airborne.flight.head is not None  # from then on it is this target or none
     claimed = airborne.upstream.claimed
     overhead_s = monotonic_s() - call.started_s - airborne.upstream.upstream_s
     return marks(
         session=call.caller.session,
         step_number=claimed.step_number if claimed else None,
         hit=None if leads else "joined",
-        provider=airborne.call.target.provider,
-        model=airborne.call.ask.model,
+        provider=tries.target.provider if is_known else "",
+        model=tries.target.model if is_known else "",
+        attempts=tries.count if is_known else None,
+        fallback_index=tries.index,
+        dropped=tries.dropped if is_known else (),
         overhead_s=overhead_s if leads else None,
         miss=_miss_text(airborne.upstream.miss),
     )

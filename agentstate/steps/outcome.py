@@ -12,10 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentstate.dialects.base import Dialect, Round, calls_tools
-from agentstate.ground.approvals import Approval, ApprovalKind, Changes, Decision, Place
+from agentstate.ground.approvals import (
+    Approval,
+    ApprovalKind,
+    Changes,
+    Decision,
+    Place,
+    Then,
+)
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.errors import BadRequest, GateError, HumanRejection, PolicyRejection, shorten
+from agentstate.steps.policy import Verdict
 
 RULE = "rule"  # who decided, where a rule did
 REASON_CHARS_MAX = 300  # of a reason, in an error message
@@ -58,6 +66,9 @@ def stopped(approval: Approval, decision: Decision, why: str = "") -> GateError:
     what = "this request" if approval.question.kind == "request" else f"the call of {tool}"
     reason = f": {shorten(decision.reason, REASON_CHARS_MAX)}" if decision.reason else ""
     ways = "Roll the session back, edit the step or fork before it to go on another way."
+    if approval.question.kind == "budget":
+        what = f"more of {tool}"
+        ways = "Raise the budget of the session to go on: agentstate sessions budget ID."
     if decision.by == RULE:
         return PolicyRejection(
             f"A rule refused {what}{reason} ({approval.approval_id}).{why} {ways}",
@@ -113,6 +124,21 @@ def tell(tool: str, decision: Decision) -> str:
         f"{who} refused this call of {tool}; it was not carried out.{reason} Do not ask for the "
         "same call again: go on without it, or say what you need."
     )
+
+
+def decided_by_rule(
+    verdict: Verdict, on_reject: Then, *, is_repeat: bool = False
+) -> Decision | None:
+    """Return what a rule says of a call by itself; None = a person is asked.
+
+    `is_repeat`: the same call was refused in the rounds before.
+    """
+    if is_repeat:
+        return Decision(False, RULE, "the same call was refused just before", None, "continue")
+    if verdict.action == "deny":
+        then = verdict.then or on_reject
+        return Decision(False, RULE, verdict.reason or f"refused by {verdict.rule}", None, then)
+    return None
 
 
 def can_go_on(

@@ -18,35 +18,47 @@ import logging
 import re
 from collections.abc import Awaitable
 from dataclasses import replace
+from functools import partial
 
 from agentstate.dialects.base import Ask
 from agentstate.ground import canonical
 from agentstate.ground.clock import monotonic_s, now_ms
-from agentstate.ground.errors import AgentStateError, GateError, StoreError, UpstreamTimeout
+from agentstate.ground.errors import (
+    AgentStateError,
+    Deleted,
+    GateError,
+    UpstreamTimeout,
+)
 from agentstate.ground.records import Identity, RecordedAnswer, RequestRecord
 from agentstate.steps.air import Air, Airborne, OwnSky, Patience
 from agentstate.steps.call import Call, Entry
+from agentstate.steps.control import Control
 from agentstate.steps.delivery import Delivery, heartbeat_s, takes_interim
 from agentstate.steps.drift import Masker
 from agentstate.steps.fetched import Fetched
 from agentstate.steps.flight import Flight, Follower, Landing
-from agentstate.steps.gate import Hold, is_settled
+from agentstate.steps.gate import Hold
 from agentstate.steps.holding import Held, Holding, content_of
 from agentstate.steps.identify import Caller, Scope, identify, raw_key, read_caller, read_scope
 from agentstate.steps.ladder import Hit
 from agentstate.steps.landed import landed_response, stream_marks
+from agentstate.steps.noting import noted
 from agentstate.steps.pace import at_recorded_speed
+from agentstate.steps.pauses import HeldCall
 from agentstate.steps.recording import Services
+from agentstate.steps.replayed import Replayed
 from agentstate.steps.reply import (
     EVENTS_TYPE,
     answer_response,
     error_response,
     marks,
-    replayed_headers,
     stream_headers,
 )
+from agentstate.steps.revisions import Revisions
 from agentstate.steps.rounds import LetOut, Passed
-from agentstate.steps.target import Targets, is_native
+from agentstate.steps.routing import Chain, Targets, inquiry_of
+from agentstate.steps.steered import control_of, revisions_of
+from agentstate.steps.unrecorded import Unrecorded
 from agentstate.steps.upstream import UpstreamCall
 from agentstate.wire.coding import decode_request_body
 from agentstate.wire.message import Request, Response
@@ -69,6 +81,8 @@ class Pipeline:
         self._masker = Masker(re.compile(each) for each in services.settings.replay.mask)
         self._holding = Holding(services)
         self.fetched = Fetched(services, self._holding)
+        self.budgets = services.budgets
+        self.offline = services.offline  # what answers for the world; None = the world does
         self._air = Air()
 
     @property
@@ -87,7 +101,13 @@ class Pipeline:
         Errors that are meant come back rendered in the caller's dialect.
         """
         try:
-            return await self._answer(request, entry, caller)
+            go_on = partial(self._answer, request, entry, caller)
+            if await self._services.pauses.is_paused(caller.session):
+                read_ask = partial(self._read_ask, request, entry)
+                held = HeldCall(request, caller.session, entry.dialect, read_ask, go_on)
+                bytes_max = self._settings.server.body_max_mb * MIB
+                return await self._services.pauses.answer(held, bytes_max)
+            return await go_on()
         except AgentStateError as error:
             own = marks(
                 session=caller.session,
@@ -95,6 +115,31 @@ class Pipeline:
                 approval_id=error.approval_id if isinstance(error, GateError) else None,
             )
             return error_response(entry.dialect, error, own)
+
+    async def answer_unrecorded(
+        self, request: Request, entry: Entry, raw: bytes, ask: Ask
+    ) -> Response | None:
+        """Answer a call that names no session; None: it can be passed on as it is, since one target
+        alone is to be asked, in the caller's own form.
+
+        Raises:
+            BadRequest: it cannot be sent anywhere.
+        """
+        chain = self._chain(request, entry, ask.model)
+        targets = chain.targets
+        if len(targets) == 1 and not targets[0].dialect:
+            return None
+        bytes_max = self._settings.stream.answer_bytes_max
+        road = self._services.road
+        return await Unrecorded(road, bytes_max, request, entry, ask, raw, chain).answer()
+
+    def control(self) -> Control:
+        """Return what people do to runs; this pipeline is told of it."""
+        return control_of(self._services, self._air)
+
+    def revisions(self) -> Revisions:
+        """Return what people do to answers; this pipeline is told of it."""
+        return revisions_of(self._services, self._air, self._targets)
 
     async def _answer(self, request: Request, entry: Entry, caller: Caller) -> Response | None:
         raw = await request.body(self._settings.server.body_max_mb * MIB)
@@ -156,6 +201,7 @@ class Pipeline:
 
         is_large = len(raw) > READ_ON_LOOP_BYTES_MAX or coding is not None
         ask, identity, record, is_named = await asyncio.to_thread(read) if is_large else read()
+        chain = self._chain(request, entry, ask.model)
         return Call(
             dialect=entry.dialect,
             path=entry.path,
@@ -168,15 +214,13 @@ class Pipeline:
             raw=raw,
             identity=identity,
             record=record,
-            target=self._targets.choose(
-                entry.dialect.provider,
-                entry.url_provider,
-                ask.model,
-                request.headers,
-                is_native=is_native(entry.path),
-            ),
+            targets=chain.targets,
+            skipped=chain.skipped,
             names_guarded=is_named,
         )
+
+    def _chain(self, request: Request, entry: Entry, model: str) -> Chain:
+        return self._targets.chain(inquiry_of(request, entry, model))
 
     def _read_ask(self, request: Request, entry: Entry, raw: bytes) -> Ask:
         """Read a body. Raises `BadRequest` and what `decode_request_body` does."""
@@ -199,13 +243,7 @@ class Pipeline:
         if self._air.has(caller.session, candidates[0].identity.exact):
             return None  # it is in the air: to be joined, or to be told apart from
         # Equal bytes name an equal model, so the target can be chosen without reading them.
-        target = self._targets.choose(
-            entry.dialect.provider,
-            entry.url_provider,
-            candidates[0].model,
-            request.headers,
-            is_native=is_native(entry.path),
-        )
+        target = self._targets.choose(inquiry_of(request, entry, candidates[0].model))
         hit = await self._services.ladder.climb_raw(
             caller, candidates, goes_to_mock=target.is_mock, is_awaited=not request.is_gone()
         )
@@ -229,18 +267,20 @@ class Pipeline:
     ) -> Response | Held:
         """Answer from the record. `call` None: `raw` was not read; `wants_stream` tells."""
         found, ladder = hit.candidate, self._services.ladder
-        answer = await self._store.read_answer(found.step_id)
-        assert answer is not None, "a complete step has an answer"
+        # By its id: another one may stand by now, at which the gate has not looked.
+        answer = await self._store.read_answer_by_id(found.answer_id or 0)
+        if answer is None:  # found, and then deleted
+            raise Deleted.of(caller.session)
         alias = None if call is None or hit.rung == "exact" else call.identity.exact
         try:
-            await self._keep(ladder.settle(caller, found.step_id, alias))
+            await self._keep(caller.session, ladder.settle(caller, found.step_id, alias))
         finally:
             if alias is not None:
                 ladder.conclude(caller, hit, is_given=not request.is_gone())
         if caller.run_id is None and found.calls_tools:
             # That it was replayed is what forgives the tool a new result, so it has to survive a
             # kill of the process.
-            await self._keep(self._store.keep_replays())
+            await self._keep(caller.session, self._store.keep_replays())
         hold: Hold | None = None
         if self._holding.is_needed(found):
             call = call or await self._read_call(request, entry, caller, scope, raw)
@@ -252,29 +292,8 @@ class Pipeline:
             # Rare: a stream that was answered whole. What it asked for is in the body alone.
             wants_usage = self._read_ask(request, entry, raw).wants_usage
 
-        held_s = monotonic_s()
-
-        def render(answer: RecordedAnswer) -> Response:
-            # What a person takes to decide is no time of ours.
-            until_s = monotonic_s() if hold is None else held_s
-            is_open = hold is not None and not is_settled(hold.approvals)
-            own = marks(
-                session=caller.session,
-                step_number=found.step_number,
-                hit="joined" if is_open else hit.rung,
-                provider=found.provider or "",
-                model=found.model,
-                attempts=0,
-                cost_microusd=0,
-                overhead_s=until_s - request.started_s,
-                approval_id=hold.approval_id if hold else None,
-            )
-            response = answer_response(
-                entry.dialect, answer, own, wants_stream=wants_stream, wants_usage=wants_usage
-            )
-            response.headers = list(replayed_headers(response.headers))
-            return response
-
+        replayed = Replayed(entry.dialect, caller.session, hit, hold, wants_stream, wants_usage)
+        render = partial(replayed.response, request.started_s, monotonic_s())
         if hold is not None:
             assert call is not None, "it was read to be examined"
             return Held(call.slim(), hold, answer, found.step_id, render)
@@ -284,14 +303,13 @@ class Pipeline:
             response = at_recorded_speed(response, answer)
         return response
 
-    async def _keep(self, writing: Awaitable[None]) -> None:
-        """Write what a replay changes; where the disk is to hinder nothing, go on without."""
-        try:
-            await writing
-        except StoreError as error:
-            if self._settings.store.on_failure == "refuse":
-                raise
-            log.error("a replay could not be noted: %s", error.message)
+    async def _keep(self, session: str, writing: Awaitable[None]) -> None:
+        """Write what a replay changes; where the disk is to hinder nothing, go on without.
+
+        Raises:
+            Deleted: the session is gone.
+        """
+        await noted(session, writing, must=self._settings.store.on_failure == "refuse")
 
     def _watch_delivery(self, request: Request, caller: Caller, step_id: int) -> None:
         """Note that an answer which is ready was delivered, unless the client has left already."""
@@ -398,10 +416,13 @@ class Pipeline:
         """Wait for the landing, or until a stream can begin: then True."""
         settings = self._settings.gate
         every_s = heartbeat_s(request.headers, settings)
+        # From then on a stream has a head of our own, so that heartbeats can keep it alive.
+        silent_until_s = call.started_s + self._settings.forward.commit_after_s
         while flight.landing is None:
             if call.ask.streams and flight.head is not None:
                 return True
-            if await flight.changed(every_s):
+            patience_s = max(silent_until_s - monotonic_s(), 0.0) if call.ask.streams else None
+            if await flight.changed(every_s if flight.is_keeping else patience_s):
                 continue
             if call.ask.streams:
                 return True  # with a head of our own, so that there can be heartbeats
@@ -417,7 +438,9 @@ class Pipeline:
             if call in airborne.unsettled:
                 airborne.unsettled.remove(call)
             ladder = self._services.ladder
-            await self._keep(ladder.settle(call.caller, claimed.step_id, alias))
+            await self._keep(
+                call.caller.session, ladder.settle(call.caller, claimed.step_id, alias)
+            )
 
     def _count_joined(self, airborne: Airborne, call: Call) -> None:
         """Count a call that joined another and got its answer as a saving."""

@@ -53,6 +53,18 @@ def choose_exact(
     return next((each for each in fit if each.step_id not in served), None)
 
 
+def choose_last(
+    candidates: Iterable[Candidate], caller: Caller, *, goes_to_mock: bool
+) -> Candidate | None:
+    """Return the last step at the caller's place that may answer, whoever got it; None = none."""
+    fit = (
+        each
+        for each in candidates
+        if is_replayable(each, goes_to_mock=goes_to_mock) and is_same_place(each, caller)
+    )
+    return max(fit, key=lambda each: each.index, default=None)
+
+
 def choose_repeated(
     candidates: Sequence[Candidate], caller: Caller, *, goes_to_mock: bool
 ) -> Candidate | None:

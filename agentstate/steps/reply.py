@@ -5,9 +5,11 @@ Upstream's own headers keep their names and order, minus what is between two pee
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from agentstate.dialects.base import Dialect
+from agentstate.dialects.lenient import Unreadable, read_exact
+from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import AgentStateError, UpstreamError, shorten
 from agentstate.ground.records import RecordedAnswer
 from agentstate.wire.message import HOP_BY_HOP, Pair, Response
@@ -27,6 +29,7 @@ _OF_THEN = frozenset(
     (b"date", b"age", b"alt-svc", b"strict-transport-security", b"retry-after", b"nel",
      b"report-to", b"server-timing")
 )  # fmt: skip
+LIST_CHARS_MAX = 1_000  # of a list in a header: the whole is on the attempt
 HEADER_CHARS_MAX = 200  # of a model's name or a path; http.client stops at 64 KiB a line
 
 # A stream must not be held back or squeezed by what stands between us and the client.
@@ -70,6 +73,9 @@ def marks(
     provider: str = "",
     model: str = "",
     attempts: int | None = None,
+    fallback_index: int = 0,
+    dropped: Sequence[str] = (),
+    tried: Sequence[str] = (),
     cost_microusd: int | None = None,
     overhead_s: float | None = None,
     is_unsaved: bool = False,
@@ -79,8 +85,9 @@ def marks(
     """Return our own headers (DESIGN section 3.3). What is not known is absent."""
     found: list[Pair] = [
         (b"x-agentstate-cache-hit", b"true" if hit else b"false"),
-        (b"x-agentstate-session", _header_text(session)),
     ]
+    if session:  # none is named where nothing is recorded
+        found.append((b"x-agentstate-session", _header_text(session)))
     if hit:
         found.append((b"x-agentstate-replay", hit.encode()))
     if step_number is not None:
@@ -92,7 +99,11 @@ def marks(
     if attempts is not None:
         found.append((b"x-agentstate-attempts", b"%d" % attempts))
         if attempts:
-            found.append((b"x-agentstate-fallback-index", b"0"))
+            found.append((b"x-agentstate-fallback-index", b"%d" % fallback_index))
+    if dropped:
+        found.append((b"x-agentstate-dropped", _header_list(dropped)))
+    if len(tried) > 1:
+        found.append((b"x-agentstate-tried", _header_list(tried)))
     if cost_microusd is not None:
         found.append((b"x-agentstate-cost-usd", _usd(cost_microusd)))
     if overhead_s is not None:
@@ -131,6 +142,40 @@ def answer_response(
     return Response(answer.status, [JSON_TYPE, *others, *own], body)
 
 
+def with_tried(
+    refusal: RecordedAnswer, tried: Sequence[str], code: str | None = None
+) -> RecordedAnswer:
+    """Return an upstream's error response whose message says what else was tried.
+
+    Where there is one target alone, and where the body is no error object, it stays as it came.
+    `code`: what its code is, where it has a place for one and says none.
+    """
+    if len(tried) < 2:
+        return refusal
+    try:
+        body = read_exact(refusal.content)
+    except Unreadable:
+        return refusal
+    error = body.get("error") if isinstance(body, dict) else None
+    if not (isinstance(body, dict) and isinstance(error, dict)):
+        return refusal
+    message = error.get("message")
+    if not isinstance(message, str):
+        return refusal
+    fields: dict[str, JSON] = {**error, "message": message + _tried_words(tried)}
+    if code is not None and fields.get("code", "") is None:
+        fields["code"] = code
+    told: JSON = {**body, "error": fields}
+    others = tuple(pair for pair in refusal.headers if pair[0].lower() != b"content-encoding")
+    return RecordedAnswer(refusal.status, others, refusal.form, encode(told))
+
+
+def tell_tried(error: AgentStateError, tried: Sequence[str]) -> None:
+    """Put into an error of ours what was tried."""
+    if len(tried) > 1:
+        error.message += _tried_words(tried)
+
+
 def refusal_response(refusal: RecordedAnswer, own: list[Pair]) -> Response:
     """Pass on an upstream's own error response."""
     return Response(refusal.status, [*refusal.headers, *own], refusal.content)
@@ -150,6 +195,16 @@ def error_status(error: AgentStateError) -> int:
         assert error.upstream_status is not None
         return error.upstream_status
     return error.status
+
+
+def _tried_words(tried: Sequence[str]) -> str:
+    return f" [AgentState tried: {'; '.join(tried)}]"
+
+
+def _header_list(texts: Sequence[str]) -> bytes:
+    text = ", ".join(texts)
+    # Not `shorten`: its mark is no ASCII, and all of the list would be percent-encoded for it.
+    return _header_text(text if len(text) <= LIST_CHARS_MAX else text[: LIST_CHARS_MAX - 3] + "...")
 
 
 def _usd(microusd: int) -> bytes:

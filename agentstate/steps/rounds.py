@@ -10,7 +10,6 @@ replay gets the same; where it differs from the recorded answer it is written do
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,18 +18,28 @@ from typing import TypeVar, cast
 from agentstate.dialects.base import CallsTools, Dialect, Round, calls_tools
 from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.chat import Answer
 from agentstate.ground.clock import monotonic_s, now_ms
-from agentstate.ground.errors import AgentStateError, BadRequest, Conflict, UpstreamRefused
-from agentstate.ground.prices import Prices
+from agentstate.ground.errors import (
+    AgentStateError,
+    BadRequest,
+    Conflict,
+    Deleted,
+    NotFound,
+    UpstreamRefused,
+)
 from agentstate.ground.records import RecordedAnswer
 from agentstate.ground.settings import Settings
 from agentstate.ground.tasks import TaskSet
-from agentstate.steps import aside, forward
+from agentstate.steps import aside
+from agentstate.steps.budget import Budgets
 from agentstate.steps.call import Call
+from agentstate.steps.chains import write_out
 from agentstate.steps.checkpoint import make_checkpoint
-from agentstate.steps.forward import Transports
 from agentstate.steps.gate import Gate, Hold
 from agentstate.steps.identify import Caller
+from agentstate.steps.leg import Failed, Outgoing
+from agentstate.steps.once import Once
 from agentstate.steps.outcome import (
     Changed,
     GoOn,
@@ -44,7 +53,10 @@ from agentstate.steps.policy import Policy
 from agentstate.steps.reading import as_body, frames_of, read_recorded
 from agentstate.steps.screen import Screen
 from agentstate.steps.splices import Splices
+from agentstate.steps.target import Target
 from agentstate.steps.textcalls import find_calls
+from agentstate.steps.tries import AllFailed, Reception, Road, Tries
+from agentstate.steps.whole import read_whole
 from agentstate.store.base import Store
 from agentstate.wire.sse import Frame, SSEDecoder
 
@@ -61,7 +73,6 @@ class LetOut:
     release_id: int | None  # None = it holds no call that a person approved
 
 
-_Asked = tuple[int, RecordedAnswer] | AgentStateError  # (answer id, answer), or what went wrong
 Passed = LetOut | AgentStateError  # how the gate was passed, or why not
 
 
@@ -73,26 +84,28 @@ class Rounds:
         *,
         store: Store,
         gate: Gate,
+        budgets: Budgets,
         splices: Splices,
-        transports: Transports,
+        road: Road,
         settings: Settings,
-        prices: Prices,
         tasks: TaskSet,
     ) -> None:
         self._store = store
         self._gate = gate
+        self._budgets = budgets
         self._splices = splices
-        self._transports = transports
+        self._road = road
         self._settings = settings
-        self._prices = prices
         self._tasks = tasks
-        # (first answer, number) → the task that asks the model for this round
-        self._asking: dict[tuple[int, int], asyncio.Task[_Asked]] = {}
+        # By (first answer, number): asking the model for this round
+        self._asking = Once[tuple[int, int], tuple[int, RecordedAnswer]](tasks, "round")
 
     async def passed(self, call: Call, hold: Hold, recorded: RecordedAnswer) -> Passed:
         """Return what `let_out` returns or raises: for a task, whose failures are of our own."""
         try:
             return await self.let_out(call, hold, recorded)
+        except NotFound:
+            return Deleted.of(call.caller.session)
         except AgentStateError as error:
             return error
 
@@ -101,6 +114,7 @@ class Rounds:
 
         Raises:
             GateError: it was refused, or nobody decided in time.
+            RolledBack: its step was, while it waited.
             UpstreamError: the model had to be asked again, and failed.
             StoreError: the record cannot be read or written; nothing may go out.
         """
@@ -113,6 +127,7 @@ class Rounds:
         delivered = await self._store.read_delivered(root_id)
         if delivered is None:
             delivered = await self._compose(call, hold, approvals, recorded)
+            self._splices.forget(root_id)
         hold = replace(hold, approvals=approvals)
         if not await self._has_approved(root_id, approvals):
             return LetOut(delivered, None)
@@ -258,25 +273,10 @@ class Rounds:
             recorded = await self._store.read_answer_by_id(answer_id)
             assert recorded is not None, "an answer that is listed is on record"
             return answer_id, recorded
+        await self._budgets.admit(call.caller, step_id)
         key = (root_id, number)
-        task = self._asking.get(key)
-        if task is None:
-            # A task of its own: once it is paid for, it is finished, whoever leaves.
-            task = self._tasks.start(self._ask_model(call, step_id, root_id, rounds), "round")
-            self._asking[key] = task
-            task.add_done_callback(lambda _: self._asking.pop(key, None))
-        asked = await asyncio.shield(task)
-        if isinstance(asked, AgentStateError):
-            raise asked
-        return asked
-
-    async def _ask_model(
-        self, call: Call, step_id: int, root_id: int, rounds: tuple[Round, ...]
-    ) -> _Asked:
-        try:
-            return await self._send(call, step_id, root_id, rounds)
-        except AgentStateError as error:
-            return error
+        work = partial(self._send, call, step_id, root_id, rounds)
+        return await self._asking.run(key, work)
 
     async def _send(
         self, call: Call, step_id: int, root_id: int, rounds: tuple[Round, ...]
@@ -286,46 +286,52 @@ class Rounds:
         body: Mapping[str, JSON] = spliced.body or call.ask.body
         for each in rounds:
             body = cast(CallsTools, dialect).go_on(body, each)
-        if not call.target.is_mock and "model" in body:
-            body = {**body, "model": call.target.model}
         # An upstream that knows the key would answer with what it said before.
         headers = call.headers.without(frozenset((b"content-encoding", b"idempotency-key")))
         raw = encode(cast(JSON, body))
-        limits = forward.time_limits(self._settings.forward)
-        attempt = forward.begin(call.target, headers)
-        out = forward.out_call(call.target, headers, call.path, call.query, raw, None)
-        exchange = await forward.send(self._transports.of(call.target), out, limits, attempt)
-        try:
-            if not 200 <= exchange.status < 300:
-                _, error, _ = await forward.read_refusal(dialect, exchange, attempt)
-                raise _failed(error)
-            content = await exchange.read(self._settings.stream.answer_bytes_max)
-        finally:
-            await exchange.close()
-        recorded = RecordedAnswer(
-            status=exchange.status,
-            headers=forward.answer_headers(exchange, call.target),
-            form="events" if forward.is_stream(exchange) else "body",
-            content=content,
-        )
-        answer = read_recorded(dialect, recorded)
-        if (fault := forward.judge(answer, exchange, call.target.provider)) is not None:
-            raise _failed(fault)
+        ask = replace(call.ask, streams=False, body=cast(dict[str, JSON], body))
+        whole = await write_out(self._store, call)
+
+        async def with_rounds() -> Mapping[str, JSON] | None:
+            gone_on: Mapping[str, JSON] | None = None if whole.body is None else await whole.body()
+            for each in rounds if gone_on is not None else ():
+                gone_on = cast(CallsTools, dialect).go_on(cast(Mapping[str, JSON], gone_on), each)
+            return gone_on
+
+        out = Outgoing(
+            dialect, ask, headers, call.path, call.query, raw, body,
+            kept_by=whole.kept_by, write_out=with_rounds,
+        )  # fmt: skip
+        began_s = monotonic_s()
+        tries = Tries(self._road, await self._targets_of(call, step_id), headers)
+        outcome = await tries.run(out, self._read_whole)
+        if isinstance(outcome, AllFailed):
+            raise _failed(outcome.first.error)
+        recorded, answer = outcome.value
         checkpoint = make_checkpoint(
             step_id=step_id,
             now_ms=now_ms(),
             ask=call.ask,
             input_chars=len(raw),
-            attempts=(attempt.ended(),),
+            attempts=tries.ended(),
             answer=answer,
             recorded=recorded,
-            provider=call.target.provider,
-            prices=self._prices,
-            latency_ms=int((monotonic_s() - attempt.started_s) * 1000),
+            provider=tries.target.provider,
+            prices=self._road.prices,
+            latency_ms=int((monotonic_s() - began_s) * 1000),
             first_content_ms=None,
         )
         answer_id = await self._store.record_round(checkpoint, root_id, len(rounds))
         return answer_id, recorded
+
+    async def _targets_of(self, call: Call, step_id: int) -> tuple[Target, ...]:
+        """Return the call's targets, those of the provider first that answered it."""
+        step = await self._store.read_step(step_id)
+        provider = None if step is None else step.provider
+        return tuple(sorted(call.targets, key=lambda target: target.provider != provider))
+
+    async def _read_whole(self, reception: Reception) -> tuple[RecordedAnswer, Answer] | Failed:
+        return await read_whole(reception, self._settings.stream.answer_bytes_max)
 
 
 async def _aside(work: Callable[[], T], recorded: RecordedAnswer) -> T:

@@ -4,6 +4,10 @@ An agent whose call was refused with "continue" got what was left of the answer,
 one. The model said more than that, and was told of the refusal; without it the conversation that
 the agent sends back would make no sense to it. Only requests that descend from such an answer are
 touched, and only on their way upstream: fingerprint and record are of what the agent sent.
+
+So with an answer in whose place a person has another one stand: an agent that is still alive has
+the old one in its history. What goes upstream has the new one there, as long as both make the same
+calls: results of others would answer nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +16,17 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from agentstate.dialects.base import Dialect, Round, Splice, calls_tools
 from agentstate.ground import canonical
 from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON
+from agentstate.ground.chat import Answer
 from agentstate.ground.records import RecordedAnswer
+from agentstate.ground.revisions import Revised
+from agentstate.steps import aside
 from agentstate.steps.call import Call
 from agentstate.steps.outcome import Changed, GoOn, outcome_of, tell
 from agentstate.steps.reading import as_body, read_recorded
@@ -53,6 +61,12 @@ class Splices:
         dialect = call.dialect
         if not calls_tools(dialect):
             return NOTHING
+        revised = [
+            splice
+            for each in await self._store.list_revised(call.caller.session)
+            if each.step_id != step_id
+            for splice in await self._revisions(dialect, each)
+        ]
         refusals = await self._store.list_refusals(call.caller.session)
         found: list[Splice] = []
         for root_id, rows in groupby(refusals, key=lambda row: row.root_id):
@@ -63,11 +77,42 @@ class Splices:
                     found.append(splice)
         # The last places first: what is put in moves only what comes after it.
         found.sort(key=lambda each: _depth(each.request, dialect.list_key), reverse=True)
+        # What takes another answer's place may have lost calls of its own.
+        revised.sort(key=lambda each: _depth(each.request, dialect.list_key), reverse=True)
+        found = [*revised, *found]
         if not found:
             return NOTHING
         if len(call.raw) > canonical.OFF_LOOP_BYTES:
             return await asyncio.to_thread(_apply, dialect, call.ask.body, found)
         return _apply(dialect, call.ask.body, found)
+
+    def forget(self, root_id: int) -> None:
+        """Build the splice of an answer anew: what went out instead of it may be another."""
+        self._kept.pop(root_id, None)
+
+    async def _revisions(self, dialect: Dialect, revised: Revised) -> list[Splice]:
+        """Return what puts the answer that stands in the place of those it stands for."""
+        step = await self._store.read_step(revised.step_id)
+        request = await self._store.read_request(revised.step_id)
+        now = await self._delivered(revised.answer_id)
+        if step is None or step.dialect != dialect.name or not isinstance(request, dict):
+            return []
+        found: list[Splice] = []
+        for answer_id in revised.others if now is not None else ():
+            before = await self._delivered(answer_id)
+            assert now is not None
+            if before is None:
+                continue
+            work = partial(_replacement, dialect, request, before, now)
+            splice = await aside.run(work, len(before.content) + len(now.content))
+            if splice is not None:
+                found.append(splice)
+        return found
+
+    async def _delivered(self, answer_id: int) -> RecordedAnswer | None:
+        """Return an answer as an agent got it, or would get it."""
+        delivered = await self._store.read_borrowed(answer_id)
+        return delivered or await self._store.read_answer_by_id(answer_id)
 
     async def _find(self, dialect: Dialect, root_id: int, step_id: int) -> Splice | None:
         if root_id in self._kept:
@@ -82,7 +127,7 @@ class Splices:
 
     async def _build(self, dialect: Dialect, root_id: int, step_id: int) -> Splice | None:
         """Gather what happened to an answer; None = the agent has got nothing of it yet."""
-        delivered = await self._store.read_delivered(root_id)
+        delivered = await self._store.read_borrowed(root_id)
         step = await self._store.read_step(step_id)
         request = await self._store.read_request(step_id)
         if delivered is None or step is None or not isinstance(request, dict):
@@ -128,13 +173,29 @@ def _apply(dialect: Dialect, sent: dict[str, JSON], splices: list[Splice]) -> Ap
     missed: list[str] = []
     for splice in splices:
         spliced = dialect.spliced(body, splice)
-        if spliced is None and _descends(sent, splice.request, dialect.list_key):
+        # Without rounds: the agent has got the answer that stands.
+        if spliced is None and splice.rounds and _descends(sent, splice.request, dialect.list_key):
             missed.append(
                 "what the model was told of refused calls: the history has no place for it"
             )
         body = spliced or body
     # Where the upstream holds all of it already (Responses), nothing has to be written anew.
     return Applied(None if body == sent else body, tuple(dict.fromkeys(missed)))
+
+
+def _replacement(
+    dialect: Dialect, request: Mapping[str, JSON], before: RecordedAnswer, now: RecordedAnswer
+) -> Splice | None:
+    """Return what puts an answer in another one's place; None = they make other calls, or say the
+    same."""
+    old, new = read_recorded(dialect, before), read_recorded(dialect, now)
+    if _calls_of(old) != _calls_of(new) or old.text == new.text:
+        return None
+    return Splice(request, (), as_body(dialect, before), as_body(dialect, now))
+
+
+def _calls_of(answer: Answer) -> list[tuple[int, str | None, str, str]]:
+    return [(choice, call.call_id, call.name, call.arguments) for choice, call in answer.tool_calls]
 
 
 def _descends(sent: Mapping[str, JSON], request: Mapping[str, JSON], list_key: str) -> bool:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import NoReturn
 
 from agentstate.dialects.base import Assembler, Mark
+from agentstate.ground.chat import Answer
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import (
     AgentStateError,
+    AnswerTooLong,
+    Deleted,
     StoreError,
     UpstreamError,
-    UpstreamProtocol,
     UpstreamRefused,
 )
 from agentstate.ground.records import RecordedAnswer
@@ -25,12 +28,13 @@ from agentstate.steps import forward
 from agentstate.steps.call import Call
 from agentstate.steps.checkpoint import Tape
 from agentstate.steps.flight import Flight, Head, Landing
-from agentstate.steps.forward import Try
 from agentstate.steps.gate import Hold
+from agentstate.steps.leg import Failed
 from agentstate.steps.reading import error_event_after
 from agentstate.steps.recording import Recording, Services
+from agentstate.steps.tries import Reception
 from agentstate.wire.message import Exchange
-from agentstate.wire.sse import Frame, SSEDecoder
+from agentstate.wire.sse import Frame
 
 log = logging.getLogger("agentstate.stream")
 
@@ -47,7 +51,9 @@ class StreamReader:
     go out once they are on the disk; the tail goes out once it was appended. Where the gate has to
     ask about the answer nothing more goes out here: what was kept, the end included, is the
     client's own business then (`delivery.py`). The head goes out with the first frame that is no
-    error, so that an error in the first frame is still a real HTTP error.
+    error, so that an error in the first frame is still a real HTTP error. While something is left
+    to try, frames before the first content are withheld: until a client has seen some, a stream
+    that fails is given up unseen, and another target asked.
     """
 
     def __init__(
@@ -56,47 +62,57 @@ class StreamReader:
         call: Call,
         flight: Flight,
         recording: Recording,
-        exchange: Exchange,
-        attempt: Try,
+        reception: Reception,
     ) -> None:
         self._services = services
         self._call = call
         self._flight = flight
         self._recording = recording
-        self._exchange = exchange
-        self._attempt = attempt
-        self._chunks = exchange.chunks()
+        self._reception = reception
+        self._leg = reception.leg
+        self._exchange = reception.exchange
+        self._frames = reception.leg.frames()
+        self._chunks = self._exchange.chunks()
         self._assembler: Assembler = self._call.dialect.assembler(self._call.ask.choices)
         self._tape = Tape()
-        self._content: list[bytes] = []  # all that came
+        self._content: list[bytes] = []  # all that came, in the caller's form
+        self._read_bytes = 0  # of the upstream's own
         self._screen = recording.screen()
         self._hold: Hold | None = None  # what must be decided about the answer
         self._shown_bytes = 0  # of the content, what was handed to the flight
-        self._headers = forward.answer_headers(exchange, self._call.target)
+        self._headers = self._leg.headers(self._exchange)
+        self._withholds = reception.has_more  # until there is content
+        self._withheld: list[bytes] = []
         self._opened_s = 0.0  # when the head was released
         self._first_content_ms: int | None = None
         self._is_committed = False
         # When the answer has ended with its completing frame, until when more may come; None = it
         # has not. No cut after it takes the answer back.
         self._ends_s: float | None = None
-        self.keeps_exchange = False  # it is closed in the background, not by who opened it
         self._is_error_out = False  # the upstream's own error event was passed on
-        self._refusal: RecordedAnswer | None = None  # that error, as a response of its own
+        self._refused: Failed | None = None  # that error, as a response of its own
 
-    async def run(self) -> Landing:
+    async def run(self) -> Landing | Failed:
         """Read to the end and return how it ended."""
-        decoder = SSEDecoder()
         is_done = False
         try:
             while not is_done and (chunk := await self._read()) is not None:
-                is_done = await self._take(decoder.feed(chunk))
+                # What the caller's form has no words for is kept by its reader all the same.
+                self._read_bytes += len(chunk)
+                self._check_size(self._read_bytes)
+                frames = self._frames.feed(chunk)
+                if not frames and self._flight.head is not None:
+                    self._flight.keep(True)  # nor is there anything for its client to hear
+                is_done = await self._take(frames)
+                if self._frames.is_ending and self._ends_s is None:
+                    self._ends_s = monotonic_s() + AFTER_DONE_S
                 if not is_done:
                     await self._flight.room()
             if not is_done:
-                await self._end(decoder.finish())
+                await self._end(self._frames.finish())
         except UpstreamError as error:
-            return await self._cut(forward.name_provider(error, self._call.target.provider))
-        except StoreError as error:
+            return self._cut(error)
+        except (Deleted, StoreError) as error:
             return self._withhold(error)
         if is_done:
             self._let_end()
@@ -104,7 +120,7 @@ class StreamReader:
             answer=RecordedAnswer(
                 self._exchange.status, self._headers, "events", b"".join(self._content)
             ),
-            read=self._assembler.snapshot(),
+            read=self._frames.complete(self._assembler.snapshot()),
             hold=self._hold,
             shown_bytes=self._shown_bytes,
         )
@@ -117,8 +133,12 @@ class StreamReader:
         try:
             async with asyncio.timeout(max(self._ends_s - monotonic_s(), 0.0)):
                 return await anext(self._chunks, None)
-        except (TimeoutError, UpstreamError):
+        except TimeoutError:
             return None
+        except UpstreamError:
+            if self._frames.is_whole:
+                return None
+            raise
 
     async def _take(self, frames: list[Frame]) -> bool:
         """Take in the frames of one read; True = the stream's own end was among them."""
@@ -133,6 +153,7 @@ class StreamReader:
                 self._refuse(frame)
             if mark in (Mark.CONTENT, Mark.TOOL) and self._first_content_ms is None:
                 self._first_content_ms = self._recording.since_start_ms()
+                self._withholds = False
             is_done = mark is Mark.DONE
             holds = holds or is_done or mark is Mark.COMPLETING
             free = self._screen.take(frame.raw, mark, self._assembler)
@@ -146,12 +167,12 @@ class StreamReader:
             await self._write(held, is_done=is_done)
         return is_done
 
-    async def _end(self, rest: Frame | None) -> None:
-        """The body ended as HTTP says it should, without the dialect's own end."""
+    async def _end(self, rest: list[Frame]) -> None:
+        """The body ended as HTTP says it should; `rest` is what was still to come of it."""
         frames: list[tuple[bytes, bytes]] = []
-        if rest is not None:
-            mark = self._assembler.feed(rest)
-            frames.append((rest.raw, self._screen.take(rest.raw, mark, self._assembler)))
+        for frame in rest:
+            mark = self._assembler.feed(frame)
+            frames.append((frame.raw, self._screen.take(frame.raw, mark, self._assembler)))
         await self._write(frames, is_done=True)
 
     async def _write(self, frames: list[tuple[bytes, bytes]], *, is_done: bool) -> None:
@@ -162,11 +183,15 @@ class StreamReader:
         """
         piece = b"".join(frame for frame, _ in frames)
         answer = self._assembler.finish(True) if is_done else self._assembler.snapshot()
+        answer = self._frames.complete(answer)
         if is_done or not self._is_committed:
-            error = forward.judge(answer, self._exchange, self._call.target.provider)
+            error = forward.judge(answer, self._exchange, self._leg.target.provider)
             if error is not None:
                 raise error
-        self._check_size(piece)
+            self._check_filter(answer)
+            self._withholds = False
+            self._leg.dropped_of_answer = self._frames.dropped
+        self._check_size(self._tape.bytes_taken + len(piece))
         self._tape.take(piece, self._since_open_s())
         self._content.append(piece)
         content, pace = self._tape.cut()
@@ -176,7 +201,7 @@ class StreamReader:
             recorded = RecordedAnswer(
                 self._exchange.status, self._headers, "events", content, pace, is_sealed=is_done
             )
-            await self._recording.commit(recorded, answer, self._attempt, self._first_content_ms)
+            await self._recording.commit(recorded, answer, self._first_content_ms)
             self._is_committed = True
             if self._assembler.finish(clean_end=False).is_complete:
                 self._ends_s = monotonic_s() + AFTER_DONE_S
@@ -191,8 +216,9 @@ class StreamReader:
             self._publish(free)
         self._services.crash("released")
 
-    def _withhold(self, error: StoreError) -> Landing:
-        """The answer calls a guarded tool and the question cannot be written: nobody gets it."""
+    def _withhold(self, error: Deleted | StoreError) -> Landing:
+        """The answer calls a guarded tool and the question cannot be written, or its
+        session is gone: nobody gets it."""
         if self._flight.head is not None:
             self._publish_own(error)
         return self._recording.landing(error=error)
@@ -204,32 +230,42 @@ class StreamReader:
         Raises:
             UpstreamRefused: always.
         """
-        provider = self._call.target.provider
         # An error may come with all that was said before it, calls included.
         may_pass = not (
             self._screen.is_keeping or self._services.gate.policy.is_named_in(frame.raw)
         )
-        if self._flight.head is not None and may_pass:
+        # What is no JSON would break its client's reader before that saw any error.
+        is_readable = self._call.dialect.mend_error_body(502, frame.data or b"") is None
+        if self._flight.head is not None and may_pass and is_readable:
             self._publish(frame.raw)
             self._is_error_out = True
-        inside = forward.refusal_inside(
-            self._call.dialect, self._exchange, frame.data or b"", provider
-        )
-        if inside is not None:
-            self._refusal, error = inside
-            raise error
+        self._refused = self._leg.refusal_inside(self._exchange, frame.data or b"")
+        if self._refused is not None:
+            raise self._refused.error
+        provider = self._leg.target.provider
         fault = self._assembler.snapshot().fault or "an event that cannot be read"
         raise UpstreamRefused(f"{provider} sent an error event: {fault}", provider=provider)
 
-    async def _cut(self, error: UpstreamError) -> Landing:
+    def _check_filter(self, answer: Answer) -> None:
+        """Give up an answer that a filter emptied, where another target may do better.
+
+        Raises:
+            UpstreamRefused: that.
+        """
+        may_pass_on = self._services.settings.forward.fallback_on_filter
+        if may_pass_on and self._flight.head is None and self._reception.has_others:
+            self._refused = self._leg.filtered(answer)
+            if self._refused is not None:
+                raise self._refused.error
+
+    def _cut(self, error: UpstreamError) -> Failed:
         """The stream ended without an answer: say so to whoever has seen its beginning."""
-        content, _ = self._tape.cut()
-        await self._recording.fail(self._attempt, error, content)
-        if self._flight.head is None and self._refusal is not None:
-            return self._recording.landing(refusal=self._refusal)
-        if self._flight.head is not None and not self._is_error_out:
-            self._publish_own(error)
-        return self._recording.landing(error=error)
+        failed = self._refused if self._refused is not None else self._leg.failed(error)
+        is_seen = self._flight.head is not None
+        if is_seen and not self._is_error_out:
+            self._publish_own(failed.error)
+        excerpt = b"".join(self._content) or failed.excerpt
+        return replace(failed, excerpt=excerpt, is_out=is_seen or self._is_committed)
 
     def _publish_own(self, error: AgentStateError) -> None:
         """Hand out an error of ours as the last event."""
@@ -238,7 +274,7 @@ class StreamReader:
 
     def _let_end(self) -> None:
         """Give the exchange a moment to end by itself, in the background: then it can be kept."""
-        self.keeps_exchange = True
+        self._reception.is_kept = True
         self._services.tasks.start(_end_exchange(self._exchange, self._chunks), "end of exchange")
 
     def _take_live(self, frames: list[tuple[bytes, bytes]]) -> None:
@@ -246,10 +282,12 @@ class StreamReader:
         if not frames:
             return
         piece = b"".join(frame for frame, _ in frames)
-        self._check_size(piece)
+        self._check_size(self._tape.bytes_taken + len(piece))
         self._content.append(piece)
         free = b"".join(each for _, each in frames)
-        if free:
+        if free and self._withholds:
+            self._withheld.append(free)
+        elif free:
             self._publish(piece if free == piece else free)
         self._flight.keep(self._screen.is_keeping)
         self._tape.take(piece, self._since_open_s())
@@ -257,18 +295,20 @@ class StreamReader:
     def _publish(self, piece: bytes) -> None:
         if self._flight.head is None:
             self._opened_s = monotonic_s()
-            self._recording.upstream_s = self._opened_s - self._attempt.started_s
+            self._recording.upstream_s = self._recording.since_first_s()
             self._flight.open(Head(self._exchange.status, self._headers))
-        self._shown_bytes += len(piece)
-        self._flight.publish(piece)
+        for each in (*self._withheld, piece):
+            self._shown_bytes += len(each)
+            self._flight.publish(each)
+        self._withheld.clear()
 
     def _since_open_s(self) -> float:
         return monotonic_s() - self._opened_s if self._opened_s else 0.0
 
-    def _check_size(self, piece: bytes) -> None:
+    def _check_size(self, size: int) -> None:
         bytes_max = self._services.settings.stream.answer_bytes_max
-        if self._tape.bytes_taken + len(piece) > bytes_max:
-            raise UpstreamProtocol(
+        if size > bytes_max:
+            raise AnswerTooLong(
                 f"The stream is longer than stream.answer_bytes_max ({bytes_max} bytes) and could "
                 "not be recorded. Raise the setting."
             )

@@ -1,20 +1,15 @@
-"""Which provider, model, address and key a call goes to. Pure.
+"""One place a call can go to, and what it is sent there besides the body. Pure.
 
-Keys: the endpoint's own provider (or the one in /p/) gets the caller's key; a provider chosen by a
-prefix gets its configured key. No provider ever gets another one's key: where a configured key is
-used, every header that could carry the caller's is dropped first.
+No provider ever gets another one's key: where a configured key is used, every header that could
+carry the caller's is dropped first, and a provider the caller did not name gets only headers that
+say nothing of anybody. Which places those are is decided in `routing.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
-from agentstate.ground.addresses import is_loopback
-from agentstate.ground.errors import BadRequest, shorten
-from agentstate.ground.settings import ProviderSettings
 from agentstate.wire.message import HOP_BY_HOP, Headers, Origin, Pair
 
 MOCK = "mock"
@@ -27,7 +22,6 @@ PLACEHOLDER_KEYS = frozenset((b"mock-key", b"your-api-key"))
 _NATIVE = re.compile(
     r"/v1(?:alpha|beta)|/(?:up|down)load/v1|/v1/models/[^:]+:(?:[a-z]+[A-Z]\w*|predict)$"
 )
-_WILD = frozenset("*?[")  # what makes a `models` setting a pattern
 _KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"))
 # What is between the client and us, or ours: never an upstream's business.
 _STAYS_HERE = (
@@ -38,6 +32,14 @@ _STAYS_HERE = (
     )
 )  # fmt: skip
 _PREFIXES_HERE = (b"x-agent-", b"x-agentstate-", b"x-forwarded-")
+# All that a provider gets whom the caller knows nothing of: any other header may name an account.
+_FOR_STRANGERS = frozenset(
+    (b"accept", b"content-type", b"content-encoding", b"user-agent", b"traceparent")
+)  # fmt: skip
+# Which of Anthropic's forms a body is in: without it the body cannot be read, whoever it is for.
+_OF_FORM = frozenset((b"anthropic-version", b"anthropic-beta"))
+# What a vendor's SDK says to its vendor; the organisation that pays is among it.
+_OF_VENDORS = (b"openai-", b"anthropic-", b"x-goog-")
 HOP_HEADER = b"x-agentstate-hop"  # stops a proxy that was pointed at itself
 
 
@@ -51,9 +53,18 @@ class Target:
     base_path: str  # of its base URL, without a trailing slash
     keeps_v1: bool  # the vendor's base URL does not end in /v1, so the path keeps it
     key: str | None  # configured key to use; None = none
+    key_header: bytes = b"authorization"  # where the key goes, lower case
     takes_callers_key: bool = False  # the caller named this provider, so its key is for it
     is_mock: bool = False
     is_native: bool = False  # Gemini's own form, below another base than its OpenAI form
+    # The form it is asked in, a name in `DIALECTS`; '' = the caller's own: nothing is translated.
+    dialect: str = ""
+    is_stranger: bool = False  # neither the endpoint's own provider nor one the caller named
+
+    @property
+    def label(self) -> str:
+        """Return "provider/model", for people."""
+        return f"{self.provider}/{self.model}"
 
     def path(self, path: str, query: str) -> bytes:
         """Return the upstream target of our `path` (which begins with /v1)."""
@@ -61,97 +72,6 @@ class Target:
         keeps_v1 = self.keeps_v1 and not self.base_path.endswith("/v1")
         rest = path if keeps_v1 else path.removeprefix("/v1")
         return (self.base_path + rest + ("?" + query if query else "")).encode("latin-1")
-
-
-class Targets:
-    """The configured providers, by name."""
-
-    def __init__(self, providers: Iterable[ProviderSettings], *, mock_only: bool = False) -> None:
-        self._providers = {row.name: row for row in providers}
-        self._mock_only = mock_only
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all providers, the mock included."""
-        return (*self._providers, MOCK)
-
-    def choose(
-        self,
-        endpoint_provider: str,
-        url_provider: str | None,
-        model: str,
-        headers: Headers,
-        *,
-        is_native: bool = False,
-    ) -> Target:
-        """Return the target of a call. `is_native`: it is in Gemini's own form.
-
-        Raises:
-            BadRequest: the URL names a provider that is not configured.
-        """
-        if (
-            url_provider is not None
-            and url_provider != MOCK
-            and url_provider not in self._providers
-        ):
-            raise BadRequest(
-                f"The URL names the provider {shorten(url_provider)!r}; configured are "
-                f"{', '.join(self.names)}. Add a [[provider]] row or use one of these.",
-                param="provider",
-            )
-        prefix, slash, rest = model.partition("/")
-        if self._mock_only or url_provider == MOCK or (slash and prefix == MOCK):
-            return _mock(rest if slash and prefix == MOCK else model)
-        name = url_provider or endpoint_provider
-        # Gemini's own form is not translated, so no prefix leads elsewhere.
-        is_prefixed = url_provider is None and slash and not is_native
-        if is_prefixed and self._is_prefix(prefix, endpoint_provider):
-            return self._target(prefix, rest, uses_configured=True)
-        row = self._providers.get(name)
-        if row is None:
-            raise BadRequest(f"No provider {name!r} is configured for this endpoint.")
-        sent = caller_key(headers)
-        if sent in PLACEHOLDER_KEYS and row.api_key is None:
-            return _mock(model)
-        uses_configured = sent is None or sent in PLACEHOLDER_KEYS
-        target = self._target(name, model, uses_configured=uses_configured)
-        return _as_native(target) if is_native else target
-
-    def list_models(self, endpoint_provider: str, url_provider: str | None) -> tuple[str, ...]:
-        """Return the names in `models` settings that can be asked for as they are, in order.
-
-        Patterns name no model. A provider's own endpoint takes its bare names; those of others are
-        told with the prefix they need, where it counts.
-        """
-        own = url_provider or endpoint_provider
-        found: list[str] = []
-        for row in () if self._mock_only else self._providers.values():
-            names = [name for name in row.models if not _WILD.intersection(name)]
-            if row.name == own:
-                found.extend(names)
-            elif url_provider is None and self._is_prefix(row.name, endpoint_provider):
-                found.extend(f"{row.name}/{name}" for name in names)
-        return tuple(dict.fromkeys(found))
-
-    def _is_prefix(self, prefix: str, endpoint_provider: str) -> bool:
-        # Aggregators name models "vendor/model" themselves. So a prefix counts only where that
-        # provider can be reached: it has a key, or needs none because it runs on this machine.
-        row = self._providers.get(prefix)
-        if row is None or prefix == endpoint_provider:
-            return False
-        return row.api_key is not None or _is_local(row.base_url)
-
-    def _target(self, name: str, model: str, *, uses_configured: bool) -> Target:
-        row = self._providers[name]
-        return Target(
-            provider=name,
-            model=model,
-            origin=Origin.of(row.base_url),
-            base_path=urlsplit(row.base_url).path.rstrip("/"),
-            keeps_v1="anthropic_messages" in row.dialect,
-            key=row.api_key if uses_configured else None,
-            takes_callers_key=not uses_configured,
-        )
 
 
 def is_native(path: str) -> bool:
@@ -175,42 +95,31 @@ def upstream_headers(
 ) -> tuple[Pair, ...]:
     """Return the headers that go upstream: the caller's, minus what is ours or between us.
 
-    Upstream is offered only codings that can be decoded here (`codings`).
+    Upstream is offered only codings that can be decoded here (`codings`). A target that is asked in
+    another form than the caller's wants the caller's key, where that is for it, in another place.
     """
-    dropped = _STAYS_HERE if target.takes_callers_key else _STAYS_HERE | _KEY_HEADERS
+    moves_key = target.takes_callers_key and bool(target.dialect)
+    keeps_key = target.takes_callers_key and not moves_key
+    dropped = _STAYS_HERE if keeps_key else _STAYS_HERE | _KEY_HEADERS
+    is_messages = not target.dialect and target.key_header == b"x-api-key"
+    passes = _FOR_STRANGERS | _OF_FORM if is_messages else _FOR_STRANGERS
     listed = b",".join(headers.all(b"connection"))
     if listed:
         dropped = dropped | frozenset(name.strip().lower() for name in listed.split(b","))
     kept = [
         pair
         for pair in headers
-        if (name := pair[0].lower()) not in dropped and not name.startswith(_PREFIXES_HERE)
+        if (name := pair[0].lower()) not in dropped
+        and not name.startswith(_PREFIXES_HERE)
+        and (name in passes or not target.is_stranger)
+        and not (target.dialect and name.startswith(_OF_VENDORS))
     ]
     kept.append((b"accept-encoding", codings))
     kept.append((HOP_HEADER, b"1"))
+    key = caller_key(headers) if moves_key else None
     if target.key is not None:
-        if target.is_native:
-            kept.append((b"x-goog-api-key", target.key.encode()))
-        elif target.keeps_v1:
-            kept.append((b"x-api-key", target.key.encode()))
-        else:
-            kept.append((b"authorization", b"Bearer " + target.key.encode()))
+        key = target.key.encode()
+    if key is not None:
+        is_bearer = target.key_header == b"authorization"
+        kept.append((target.key_header, (b"Bearer " if is_bearer else b"") + key))
     return tuple(kept)
-
-
-def _mock(model: str) -> Target:
-    return Target(MOCK, model, MOCK_ORIGIN, "/v1", False, None, is_mock=True)
-
-
-def _as_native(target: Target) -> Target:
-    """Return the target for Gemini's own form.
-
-    A base URL is written as the OpenAI form wants it (.../v1beta/openai); the native one is what is
-    left without that and without the version, since native paths begin with theirs.
-    """
-    root = re.sub(r"/v\d+(alpha|beta)?\d*$", "", target.base_path.removesuffix("/openai"))
-    return replace(target, base_path=root, keeps_v1=True, is_native=True)
-
-
-def _is_local(url: str) -> bool:
-    return is_loopback(urlsplit(url).hostname or "")

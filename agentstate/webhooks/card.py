@@ -20,7 +20,7 @@ _PLACES = (("provider", "Provider"), ("model", "Model"), ("call_id", "Call"))
 _QUESTION = (("rule", "Rule"), ("why", "Why"))
 _DECISION = (("status", "Status"), ("by", "By"), ("then", "Then"))
 _FAILURE = (("status", "Status"), ("why", "Why"))
-_MONEY = (("cap", "Cap"), ("spent", "Spent"), ("rule", "Rule"), ("why", "Why"))
+_MONEY = (("cap", "Cap"), ("used", "Used"), ("limit", "Limit"), ("action", "Then"), ("why", "Why"))
 
 # By kind of event: what it is called, and the short facts besides session and step.
 _KINDS: dict[str, tuple[str, tuple[Labelled, ...]]] = {
@@ -60,6 +60,10 @@ def card(event: Event, links: Links) -> Card:
     is_question = event.kind == "approval.required"
     if is_question and facts.get("kind") == "request":
         lead = "Approve a request to "
+    if is_question and facts.get("kind") == "unknown":
+        lead = "Did it happen: "
+    if is_question and facts.get("kind") == "budget":
+        lead = "Let it go on past "
     if event.kind == "approval.decided":
         lead = _DECIDED.get(words(facts.get("status")).upper(), lead)
     buttons = _buttons(event.kind, links)

@@ -16,7 +16,7 @@ from agentstate.steps.call import Entry
 from agentstate.steps.forward import Transports
 from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.recording import build_services
-from agentstate.steps.target import Targets
+from agentstate.steps.routing import Targets
 from agentstate.store.memory import MemoryStore
 from agentstate.wire.message import Headers, Origin, OutCall, Pair, Response, TimeLimits
 
@@ -167,7 +167,10 @@ class Scene:
             lambda name: None,
         )
         self.ladder, self.gate = services.ladder, services.gate
-        self.pipeline = Pipeline(services, Targets(self.settings.providers))
+        targets = Targets(self.settings.providers, forward=self.settings.forward)
+        self.pipeline = Pipeline(services, targets)
+        self.pauses = services.pauses
+        self.control = self.pipeline.control()
 
     def request(self, text: str = "hi", *, stream: bool = False, **headers: str) -> FakeRequest:
         """Make a call; header names are written with underscores, without `x-agent-`."""

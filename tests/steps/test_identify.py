@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentstate.dialects import DIALECTS, dialect_by_name, dialect_for_path
+from agentstate.ground.budget import Caps
 from agentstate.ground.canonical import encode, parse
+from agentstate.ground.control import About
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.records import Identity
 from agentstate.ground.settings import ReplaySettings
@@ -293,3 +295,52 @@ def test_the_prompt_of_a_step_is_the_last_thing_a_person_said() -> None:
     assert last_prompt((answered,)) == ""
     assert last_prompt(({"role": "user", "parts": [{"text": "hi"}]},)) == "hi"  # Gemini's form
     assert last_prompt(()) == ""
+
+
+def test_what_an_agent_says_of_its_session_is_read() -> None:
+    caller = caller_of(
+        ("x-agent-session-id", "s"),
+        ("x-agent-session-name", " Invoices für Mai "),
+        ("x-agent-parent-session", "boss"),
+        ("x-agent-tags", "team=ops, env=test"),
+    )
+    assert caller is not None
+    tags = (("env", "test"), ("team", "ops"))
+    assert caller.about == About("Invoices für Mai", "boss", tags)
+    capped = caller_of(("x-agent-session-id", "s"), ("x-agent-budget", "steps=5"))
+    assert capped is not None
+    assert capped.about == About(budget=Caps(steps=5))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (("x-agent-tags", ""),),
+        (("x-agent-session-name", ""),),
+        (("x-agent-budget", ""),),
+    ],
+)
+def test_who_says_nothing_of_it_says_nothing(headers: tuple[tuple[str, str], ...]) -> None:
+    caller = caller_of(("x-agent-session-id", "s"), *headers)
+    assert caller is not None
+    assert caller.about is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-agent-tags", "ops"),
+        ("x-agent-tags", "k=v,k=w"),
+        ("x-agent-budget", "steps=many"),
+        ("x-agent-budget", "action=ask"),
+        ("x-agent-session-name", "x" * 201),
+        ("x-agent-parent-session", "s"),
+        ("x-agent-parent-session", "x" * 513),
+        ("x-agent-parent-session", ".."),
+    ],
+)
+def test_what_cannot_be_said_of_it_is_refused(name: str, value: str) -> None:
+    with pytest.raises(BadRequest) as refused:
+        caller_of(("x-agent-session-id", "s"), (name, value))
+    assert refused.value.param == name

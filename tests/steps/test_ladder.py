@@ -17,6 +17,7 @@ import pytest
 
 from agentstate.ground.clock import now_ms
 from agentstate.ground.records import Candidate, Checkpoint, Claim, Claimed
+from agentstate.ground.settings import ForwardSettings
 from agentstate.steps.ladder import MOMENTS_AHEAD_MS_MAX, Ladder
 from agentstate.store.base import Key
 from agentstate.store.memory import MemoryStore
@@ -494,7 +495,7 @@ def test_a_step_that_failed_is_not_filled_with_an_answer_that_came_later() -> No
         assert second[:2] == first
         assert third == second
 
-    play(scenario)
+    play(scenario, forward=ForwardSettings(retries=0))
 
 
 # --- moments --------------------------------------------------------------------------------------

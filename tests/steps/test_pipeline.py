@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from agentstate.ground.errors import UpstreamCut
-from agentstate.ground.settings import StreamSettings
+from agentstate.ground.settings import ForwardSettings, StreamSettings
 from agentstate.wire.message import Abort
 from tests.steps.scene import (
     DONE,
@@ -178,7 +178,7 @@ def test_every_joiner_of_a_call_that_fails_gets_the_error_and_no_saving() -> Non
         assert session is not None
         assert session.replays == 0
 
-    play(scenario)
+    play(scenario, forward=ForwardSettings(retries=0))
 
 
 def test_a_refresh_that_is_retried_with_its_call_id_is_billed_once() -> None:

@@ -1,184 +1,64 @@
-"""Where a call goes, and whose key goes with it."""
+"""What a target is sent besides the body: path, headers, and whose key."""
+
+from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentstate.ground.errors import BadRequest
-from agentstate.ground.settings import ProviderSettings
-from agentstate.steps.target import Target, Targets, is_native, upstream_headers
-from agentstate.wire.message import Headers
+from agentstate.steps.target import Target, caller_key, is_native, upstream_headers
+from agentstate.wire.message import HOP_BY_HOP, Headers, Origin, Pair
 
-OPENAI = ProviderSettings("openai", ("openai_chat",), "https://api.example/v1", "sk-openai-own")
-KEYLESS = ProviderSettings("openai", ("openai_chat",), "https://api.example/v1", None)
-OLLAMA = ProviderSettings("ollama", ("openai_chat",), "http://127.0.0.1:11434/v1", None)
-GROQ = ProviderSettings("groq", ("openai_chat",), "https://groq.example/openai/v1", "gsk-own")
-ANTHROPIC = ProviderSettings(
-    "anthropic", ("anthropic_messages",), "https://anthropic.example", "sk-ant-own"
-)
-FAR = ProviderSettings("far", ("openai_chat",), "https://far.example/v1", None)
+ORIGIN = Origin("https", "up.example", 443)
+OURS = {b"accept-encoding": b"gzip, identity", b"x-agentstate-hop": b"1"}
 
 
-def bearer(key: str) -> Headers:
-    return Headers([(b"Authorization", b"Bearer " + key.encode())])
-
-
-def choose(
-    *rows: ProviderSettings, key: str = "", url: str | None = None, model: str = "m"
-) -> Target:
-    headers = bearer(key) if key else Headers()
-    return Targets(rows).choose("openai", url, model, headers)
-
-
-def test_the_endpoints_own_provider_gets_the_callers_key() -> None:
-    target = choose(OPENAI, key="sk-caller")
-    assert (target.provider, target.key) == ("openai", None)
-    assert (b"Authorization", b"Bearer sk-caller") in upstream_headers(bearer("sk-caller"), target)
-
-
-def test_a_caller_without_a_key_gets_the_configured_one() -> None:
-    target = choose(OPENAI)
-    assert (b"authorization", b"Bearer sk-openai-own") in upstream_headers(Headers(), target)
-
-
-@pytest.mark.parametrize("key", ["mock-key", "your-api-key"])
-def test_a_placeholder_key_means_the_configured_one_else_the_mock(key: str) -> None:
-    assert choose(OPENAI, key=key).key == "sk-openai-own"
-    assert choose(KEYLESS, key=key).is_mock
-
-
-def test_another_provider_never_gets_the_callers_key() -> None:
-    target = choose(OPENAI, GROQ, key="sk-canary", model="groq/llama")
-    assert (target.provider, target.model) == ("groq", "llama")
-    sent = upstream_headers(
-        Headers([(b"Authorization", b"Bearer sk-canary"), (b"x-api-key", b"sk-canary")]), target
-    )
-    assert not any(b"canary" in value for _, value in sent)
-    assert (b"authorization", b"Bearer gsk-own") in sent
-
-
-def test_a_local_provider_without_a_key_gets_none_at_all() -> None:
-    target = choose(OPENAI, OLLAMA, key="sk-canary", model="ollama/llama3")
-    assert not any(b"canary" in value for _, value in upstream_headers(bearer("sk-canary"), target))
-
-
-def test_the_provider_in_the_url_gets_the_callers_key() -> None:
-    assert choose(OPENAI, GROQ, key="gsk-caller", url="groq").key is None
-
-
-def test_a_prefix_counts_only_where_that_provider_can_be_reached() -> None:
-    assert choose(OPENAI, OLLAMA, key="k", model="ollama/llama3").provider == "ollama"
-    far = choose(OPENAI, FAR, key="k", model="far/llama3")
-    assert (far.provider, far.model) == ("openai", "far/llama3")
-    unknown = choose(OPENAI, key="k", model="moonshotai/kimi-k2:free")
-    assert (unknown.provider, unknown.model) == ("openai", "moonshotai/kimi-k2:free")
-
-
-def test_a_mock_model_goes_to_the_mock_whatever_the_key() -> None:
-    target = choose(OPENAI, key="sk-caller", model="mock/429")
-    assert (target.is_mock, target.model) == (True, "429")
-
-
-def test_an_unknown_provider_in_the_url_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(BadRequest, match="openai"):
-        choose(OPENAI, url="nobody")
-
-
-def test_the_path_goes_below_the_base_url() -> None:
-    assert choose(GROQ, OPENAI, url="groq").path("/v1/chat/completions", "a=1") == (
-        b"/openai/v1/chat/completions?a=1"
-    )
-
-
-@pytest.mark.parametrize("base", ["https://a.example/api", "https://a.example/api/v1"])
-def test_anthropics_base_url_may_or_may_not_end_in_v1(base: str) -> None:
-    row = ProviderSettings("anthropic", ("anthropic_messages",), base, None)
-    target = Targets([row]).choose("anthropic", None, "claude-x", bearer("k"))
-    assert target.path("/v1/messages", "beta=true") == b"/api/v1/messages?beta=true"
-
-
-@pytest.mark.parametrize("header", [b"Authorization", b"x-api-key"])
-def test_anthropics_key_goes_in_its_own_header(header: bytes) -> None:
-    """Its clients send theirs in either one, and that one stays."""
-    value = b"Bearer k" if header == b"Authorization" else b"k"
-    theirs = Headers([(header, value)])
-    kept = Targets([ANTHROPIC]).choose("anthropic", None, "claude-x", theirs)
-    own = Targets([ANTHROPIC]).choose("anthropic", None, "claude-x", Headers())
-
-    assert (header, value) in upstream_headers(theirs, kept)
-    assert (b"x-api-key", b"sk-ant-own") in upstream_headers(theirs, own)
-    assert (header, value) not in upstream_headers(theirs, own)
-
-
-def test_a_placeholder_in_anthropics_header_means_the_configured_key_else_the_mock() -> None:
-    theirs = Headers([(b"X-Api-Key", b"mock-key")])
-    keyless = ProviderSettings("anthropic", ("anthropic_messages",), "https://a.example", None)
-
-    own = Targets([ANTHROPIC]).choose("anthropic", None, "claude-x", theirs)
-    assert (b"x-api-key", b"sk-ant-own") in upstream_headers(theirs, own)
-    assert Targets([keyless]).choose("anthropic", None, "claude-x", theirs).is_mock
-
-
-def test_what_is_between_two_peers_or_ours_stays_here() -> None:
-    headers = Headers(
-        (name, b"x")
-        for name in (
-            b"Host", b"Cookie", b"X-Agent-Session-Id", b"x-agentstate-token", b"X-Forwarded-For",
-            b"Proxy-Authorization", b"Connection", b"TE", b"Expect", b"Accept-Encoding",
-            b"Content-Length", b"X-Session-Id", b"User-Agent", b"OpenAI-Organization",
-        )
+def target(
+    *, base: str = "/v1", keeps_v1: bool = False, key: str | None = None,
+    key_header: bytes = b"authorization", takes_callers_key: bool = False,
+    is_stranger: bool = False, dialect: str = "",
+) -> Target:  # fmt: skip
+    return Target(
+        "up", "m", ORIGIN, base, keeps_v1, key, key_header, takes_callers_key,
+        is_stranger=is_stranger, dialect=dialect,
     )  # fmt: skip
-    sent = [name for name, _ in upstream_headers(headers, choose(OPENAI, key="k"))]
-    assert sent == [
-        b"X-Session-Id",
-        b"User-Agent",
-        b"OpenAI-Organization",
-        b"accept-encoding",
-        b"x-agentstate-hop",
-    ]
 
 
-GEMINI = ProviderSettings(
-    "gemini", ("openai_chat", "gemini"), "https://g.example/v1beta/openai", "AIza-own"
-)
-NATIVE = "/v1beta/models/m:generateContent"
+def sent(pairs: list[Pair], to: Target) -> list[Pair]:
+    """Return what goes upstream, without what is added to every call."""
+    return [pair for pair in upstream_headers(Headers(pairs), to) if pair[0] not in OURS]
 
 
-def native(row: ProviderSettings, headers: Headers, model: str = "m") -> Target:
-    return Targets([row, GROQ]).choose("gemini", None, model, headers, is_native=True)
+def test_a_target_is_called_by_its_provider_and_model() -> None:
+    assert target().label == "up/m"
+
+
+# -- path
 
 
 @pytest.mark.parametrize(
-    ("base", "path"),
+    ("base", "keeps_v1", "path", "query", "expected"),
     [
-        ("https://g.example/v1beta/openai", ""),
-        ("https://g.example/v1beta", ""),
-        ("https://g.example", ""),
-        ("https://g.example/gate/way/v1/openai", "/gate/way"),
+        ("/v1", False, "/v1/chat/completions", "", b"/v1/chat/completions"),
+        ("", False, "/v1/chat/completions", "", b"/chat/completions"),
+        ("/openai/v1", False, "/v1/responses", "a=1", b"/openai/v1/responses?a=1"),
+        ("", True, "/v1/messages", "beta=true", b"/v1/messages?beta=true"),
+        ("/api", True, "/v1/messages", "", b"/api/v1/messages"),
+        ("/api/v1", True, "/v1/messages", "", b"/api/v1/messages"),
+        ("", True, "/v1beta/models/m:generateContent", "", b"/v1beta/models/m:generateContent"),
+        ("", False, "/api/chat", "", b"/api/chat"),
     ],
 )
-def test_geminis_own_form_is_below_the_host_of_its_openai_form(base: str, path: str) -> None:
-    row = ProviderSettings("gemini", ("openai_chat", "gemini"), base, None)
-    target = native(row, Headers())
-    assert target.path(NATIVE, "alt=sse") == f"{path}{NATIVE}?alt=sse".encode()
-
-
-def test_geminis_own_form_takes_its_key_in_its_own_header() -> None:
-    own = native(GEMINI, Headers())
-    assert (b"x-goog-api-key", b"AIza-own") in upstream_headers(Headers(), own)
-    theirs = Headers([(b"X-Goog-Api-Key", b"AIza-caller")])
-    assert (b"X-Goog-Api-Key", b"AIza-caller") in upstream_headers(theirs, native(GEMINI, theirs))
-    compatible = Targets([GEMINI]).choose("gemini", None, "m", Headers())
-    assert (b"authorization", b"Bearer AIza-own") in upstream_headers(Headers(), compatible)
-
-
-def test_no_prefix_leads_geminis_own_form_elsewhere_but_to_the_mock() -> None:
-    assert native(GEMINI, Headers(), "groq/llama").provider == "gemini"
-    assert native(GEMINI, Headers(), "mock/429").is_mock
+def test_a_path_goes_below_the_base_url(
+    base: str, keeps_v1: bool, path: str, query: str, expected: bytes
+) -> None:
+    assert target(base=base, keeps_v1=keeps_v1).path(path, query) == expected
 
 
 @pytest.mark.parametrize(
     ("path", "found"),
     [
-        (NATIVE, True),
+        ("/v1beta/models/m:generateContent", True),
         ("/v1alpha/models", True),
         ("/upload/v1beta/files", True),
         ("/download/v1beta/files/f:download", True),
@@ -197,16 +77,179 @@ def test_geminis_own_paths_begin_with_a_version_of_googles(path: str, found: boo
     assert is_native(path) is found
 
 
-def test_configured_models_are_listed_as_they_can_be_asked_for() -> None:
-    def row(name: str, base: str, key: str | None, *models: str) -> ProviderSettings:
-        return ProviderSettings(name, ("openai_chat",), base, key, models)
+# -- the caller's key
 
-    rows = (
-        row("openai", "https://api.example/v1", None, "gpt-own", "gpt-*", "gpt-own"),
-        row("near", "http://127.0.0.1:9/v1", None, "llama3", "qwen-[0-9]", "x?"),
-        row("far", "http://far.example/v1", None, "no-key"),
-        row("keyed", "http://keyed.example/v1", "k", "big"),
-    )
-    assert Targets(rows).list_models("openai", None) == ("gpt-own", "near/llama3", "keyed/big")
-    assert Targets(rows).list_models("openai", "far") == ("no-key",)
-    assert Targets(rows, mock_only=True).list_models("openai", None) == ()
+
+@pytest.mark.parametrize(
+    ("pairs", "key"),
+    [
+        ([], None),
+        ([(b"Authorization", b"Bearer k")], b"k"),
+        ([(b"authorization", b"bearer  k ")], b"k"),
+        ([(b"Authorization", b"Basic dTpw")], b"Basic dTpw"),
+        ([(b"X-Api-Key", b" k ")], b"k"),
+        ([(b"api-key", b"k")], b"k"),
+        ([(b"X-Goog-Api-Key", b"k")], b"k"),
+        ([(b"x-api-key", b"second"), (b"authorization", b"Bearer first")], b"first"),
+        ([(b"authorization", b""), (b"x-api-key", b"k")], b"k"),
+    ],
+)
+def test_callers_send_their_key_in_one_of_four_headers(
+    pairs: list[Pair], key: bytes | None
+) -> None:
+    assert caller_key(Headers(pairs)) == key
+
+
+# -- headers
+
+
+def test_what_is_between_two_peers_or_ours_stays_here() -> None:
+    headers = [
+        (name, b"x")
+        for name in (
+            b"Host", b"Cookie", b"X-Agent-Session-Id", b"x-agentstate-token", b"X-Forwarded-For",
+            b"Proxy-Authorization", b"Connection", b"TE", b"Expect", b"Accept-Encoding",
+            b"Content-Length", b"X-Session-Id", b"User-Agent", b"OpenAI-Organization",
+        )
+    ]  # fmt: skip
+    names = [name for name, _ in upstream_headers(Headers(headers), target(takes_callers_key=True))]
+    assert names == [
+        b"X-Session-Id",
+        b"User-Agent",
+        b"OpenAI-Organization",
+        b"accept-encoding",
+        b"x-agentstate-hop",
+    ]
+
+
+def test_what_the_client_says_is_for_its_connection_alone_stays_here() -> None:
+    pairs = [(b"Connection", b"close, X-Hop"), (b"x-hop", b"1"), (b"connection", b"X-Other"),
+             (b"X-OTHER", b"1"), (b"x-kept", b"1")]  # fmt: skip
+
+    assert sent(pairs, target()) == [(b"x-kept", b"1")]
+
+
+def test_the_callers_key_stays_in_the_header_it_came_in() -> None:
+    pairs = [(b"X-Api-Key", b"k"), (b"Authorization", b"Bearer k")]
+
+    assert sent(pairs, target(takes_callers_key=True)) == pairs
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        (b"authorization", b"Bearer own"),
+        (b"x-api-key", b"own"),
+        (b"x-goog-api-key", b"own"),
+    ],
+)
+def test_a_configured_key_takes_the_place_of_whatever_the_caller_sent(
+    header: bytes, expected: bytes
+) -> None:
+    pairs = [(b"Authorization", b"Bearer k"), (b"x-api-key", b"k"), (b"API-Key", b"k"),
+             (b"X-Goog-Api-Key", b"k")]  # fmt: skip
+
+    assert sent(pairs, target(key="own", key_header=header)) == [(header, expected)]
+    assert sent(pairs, target()) == []
+
+
+def test_a_stranger_gets_only_what_says_nothing_of_anybody() -> None:
+    pairs = [
+        (b"Accept", b"text/event-stream"), (b"Content-Type", b"application/json"),
+        (b"User-Agent", b"agent/1"), (b"Traceparent", b"00-1"), (b"Tracestate", b"x"),
+        (b"OpenAI-Organization", b"org"), (b"OpenAI-Project", b"p"), (b"X-Session-Id", b"s"),
+        (b"Idempotency-Key", b"i"), (b"X-Custom-Token", b"t"), (b"Anthropic-Beta", b"b"),
+    ]  # fmt: skip
+
+    assert sent(pairs, target(key="own", is_stranger=True)) == [
+        *pairs[:4],
+        (b"authorization", b"Bearer own"),
+    ]
+
+
+def test_a_stranger_is_told_what_form_a_body_is_in() -> None:
+    pairs = [(b"Content-Encoding", b"gzip"), (b"Anthropic-Version", b"2023-06-01"),
+             (b"Anthropic-Beta", b"b")]  # fmt: skip
+    to = target(key="own", key_header=b"x-api-key", is_stranger=True)
+
+    assert sent(pairs, to) == [*pairs, (b"x-api-key", b"own")]
+    # One of another form has that form's own version.
+    other = target(key="own", key_header=b"x-api-key", is_stranger=True, dialect="messages")
+    assert sent(pairs, other) == [pairs[0], (b"x-api-key", b"own")]
+
+
+@pytest.mark.parametrize(
+    ("callers", "header", "expected"),
+    [
+        ((b"Authorization", b"Bearer k"), b"x-api-key", b"k"),
+        ((b"X-Api-Key", b"k"), b"authorization", b"Bearer k"),
+        ((b"X-Goog-Api-Key", b"k"), b"authorization", b"Bearer k"),
+    ],
+)
+def test_in_another_form_the_callers_key_goes_where_that_has_its_keys(
+    callers: Pair, header: bytes, expected: bytes
+) -> None:
+    to = target(key_header=header, takes_callers_key=True, dialect="another")
+
+    assert sent([callers], to) == [(header, expected)]
+    assert sent([], to) == []
+    assert sent([callers], target(key_header=header, takes_callers_key=True)) == [callers]
+
+
+def test_in_another_form_nothing_goes_out_that_a_client_says_to_its_own_vendor() -> None:
+    pairs = [
+        (b"OpenAI-Organization", b"org"), (b"Anthropic-Version", b"1"), (b"X-Goog-User-Project",
+         b"p"), (b"X-Custom", b"c"),
+    ]  # fmt: skip
+
+    assert sent(pairs, target(dialect="another")) == [(b"X-Custom", b"c")]
+    assert sent(pairs, target()) == pairs
+
+
+CANARY = b"sk-canary-7"
+NAMES = (b"Authorization", b"X-Api-Key", b"Api-Key", b"X-Goog-Api-Key", b"Cookie", b"X-Agent-Token",
+         b"Proxy-Authorization", b"X-Whatever", b"OpenAI-Organization", b"Forwarded", b"Via",
+         b"X-Forwarded-Authorization")  # fmt: skip
+headers = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES) | st.from_regex(rb"[A-Za-z][A-Za-z-]{0,20}", fullmatch=True),
+        st.sampled_from((CANARY, b"Bearer " + CANARY, b"Basic " + CANARY, b"k=" + CANARY)),
+    ),
+    max_size=8,
+)
+
+
+@given(headers)
+def test_no_stranger_ever_learns_a_value_of_the_callers(pairs: list[Pair]) -> None:
+    harmless = (b"accept", b"content-type", b"user-agent", b"traceparent")
+    odd = [pair for pair in pairs if pair[0].lower() not in harmless]
+
+    for key in (None, "own"):
+        found = upstream_headers(Headers(odd), target(key=key, is_stranger=True))
+        assert not any(CANARY in value for _, value in found)
+
+
+@given(headers)
+def test_where_a_configured_key_is_used_no_header_for_keys_has_the_callers(
+    pairs: list[Pair],
+) -> None:
+    found = upstream_headers(Headers(pairs), target(key="own"))
+
+    keys = [pair for pair in found if pair[0].lower() in
+            (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")]  # fmt: skip
+    assert keys == [(b"authorization", b"Bearer own")]
+
+
+@given(headers, st.booleans(), st.booleans())
+def test_nothing_that_is_ours_or_of_one_hop_goes_out(
+    pairs: list[Pair], takes_key: bool, is_stranger: bool
+) -> None:
+    to = target(takes_callers_key=takes_key, is_stranger=is_stranger)
+    names = [name.lower() for name, _ in upstream_headers(Headers(pairs), to)]
+
+    assert not HOP_BY_HOP.intersection(names)
+    assert not {b"cookie", b"forwarded", b"via", b"host"}.intersection(names)
+    assert [name for name in names if name.startswith((b"x-agent", b"x-forwarded"))] == [
+        b"x-agentstate-hop"
+    ]
+    assert names.count(b"accept-encoding") == 1

@@ -14,6 +14,12 @@ from tests.webhooks.hostile import LINKS, event
         ("approval.required", {"tool": "run_shell"}, "Approve run_shell?"),
         ("approval.required", {}, "Approve a tool call?"),
         ("approval.required", {"tool": "m-1", "kind": "request"}, "Approve a request to m-1?"),
+        ("approval.required", {"tool": "pay", "kind": "unknown"}, "Did it happen: pay?"),
+        (
+            "approval.required",
+            {"tool": "budget.steps", "kind": "budget"},
+            "Let it go on past budget.steps?",
+        ),
         ("approval.decided", {"tool": "run_shell", "status": "APPROVED"}, "Approved: run_shell"),
         ("approval.decided", {"tool": "run_shell", "status": "rejected"}, "Rejected: run_shell"),
         ("approval.decided", {"tool": "run_shell", "status": 7}, "Decided: run_shell"),
