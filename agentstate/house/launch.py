@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,7 @@ class Proxy:
 
     host: str
     port: int
+    pid: int = 0  # of its process; 0 = it is not a child of ours
 
     @property
     def url(self) -> str:
@@ -63,9 +64,16 @@ def module_command(module: str, *arguments: str) -> list[str]:
 
 @contextmanager
 def child(
-    command: list[str], cwd: Path, *, takes_input: bool = False
+    command: list[str],
+    cwd: Path,
+    *,
+    takes_input: bool = False,
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a command; its output and errors are one pipe of lines. Ends and reaps it at the end."""
+    """Run a command; its output and errors are one pipe of lines. Ends and reaps it at the end.
+
+    environ: its whole environment; None = that of this process.
+    """
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -76,6 +84,7 @@ def child(
         encoding="utf-8",
         errors="replace",
         start_new_session=True,
+        env=environ,
     )
     try:
         yield process
@@ -84,18 +93,23 @@ def child(
 
 
 @contextmanager
-def proxy(cwd: Path, *flags: str) -> Iterator[Proxy]:
-    """Run a proxy on a free port of the loopback interface, in `cwd`.
+def proxy(
+    cwd: Path, *flags: str, port: int = 0, environ: Mapping[str, str] | None = None
+) -> Iterator[Proxy]:
+    """Run a proxy on the loopback interface, in `cwd`; `port` 0 = any free one.
+
+    environ: its whole environment; None = that of this process.
 
     Raises:
         ChildFailed: it ended before it listened, or took over `START_TIMEOUT_S`.
     """
-    command = module_command("agentstate", "serve", "--host", "127.0.0.1", "--port", "0", *flags)
-    with child(command, cwd) as process:
+    place = ("--host", "127.0.0.1", "--port", str(port))
+    command = module_command("agentstate", "serve", *place, *flags)
+    with child(command, cwd, environ=environ) as process:
         match = wait_for_line(process, _BANNER)
         drain = threading.Thread(target=_drain, args=(process.stdout,), daemon=True)
         drain.start()
-        yield Proxy(match[1], int(match[2]))
+        yield Proxy(match[1], int(match[2]), process.pid)
 
 
 def wait_for_line(process: subprocess.Popen[str], pattern: re.Pattern[str]) -> re.Match[str]:

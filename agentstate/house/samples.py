@@ -6,8 +6,7 @@ Every sample says that it is one; its values are what a real event's look like.
 from __future__ import annotations
 
 from agentstate.ground.canonical import JSON
-from agentstate.ground.events import Event, EventKind
-from agentstate.store.events import new_event_id
+from agentstate.ground.events import Event, EventKind, new_event_id
 
 SESSION = "sample-session"
 MINUTE_MS = 60_000
@@ -38,10 +37,21 @@ _FACTS: dict[EventKind, dict[str, JSON]] = {
     "session.completed": {"why": "nothing came for 120 s", "idle_s": 120},
     "fallback.used": {
         "from_model": "gpt-4o-mini",
+        "from_provider": "openai",
         "to_model": "claude-haiku-4-5",
+        "to_provider": "anthropic",
+        "attempts": 4,
         "why": "openai answered 503",
     },
-    "budget.reached": {"cap": "cost_usd", "spent": "5.00", "why": "the cap is 5.00"},
+    "budget.reached": {
+        "cap": "cost_usd",
+        "limit": 5.0,
+        "used": 5.02,
+        "action": "hold",
+        "from": "configuration",
+        "why": "$5.02 of $5.00 are spent",
+        "unknown_costs": 0,
+    },
 }
 
 

@@ -1,7 +1,8 @@
 """Finds sessions that went quiet: a killed agent sends no error.
 
-A session whose last answer called a tool is owed the result: if nothing comes it has stalled. One
-whose last answer asked for nothing has said all it had to say: it is completed, until it goes on.
+A session whose last answer called a tool is owed the result, and one whose last call came to
+nothing another try: if nothing comes it has stalled. One whose last answer asked for nothing has
+said all it had to say: it is completed, until it goes on.
 The record says which have been found before, so each silence is told once, also after a restart.
 """
 
@@ -13,11 +14,10 @@ from collections.abc import Callable
 
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import StoreError
-from agentstate.ground.events import Event, IdleSession
+from agentstate.ground.events import Event, IdleSession, new_event_id
 from agentstate.ground.settings import SweepSettings
 from agentstate.ground.tasks import TaskSet
 from agentstate.store.base import Store
-from agentstate.store.events import new_event_id
 
 log = logging.getLogger("agentstate.sweep")
 
@@ -93,16 +93,19 @@ class Sweep:
 
     def _event_of(self, idle: IdleSession, at_ms: int) -> Event | None:
         """Return what is to be told of a session; None = nothing yet."""
-        limit_ms = self._stalled_ms if idle.awaits_tools else self._completed_ms
+        is_stalled = idle.awaits_tools or idle.is_broken
+        limit_ms = self._stalled_ms if is_stalled else self._completed_ms
         idle_ms = at_ms - idle.updated_ms
         if not limit_ms or idle_ms < limit_ms:
             return None
         idle_s = idle_ms // 1000
         what = "no tool result came" if idle.awaits_tools else "nothing came"
+        if idle.is_broken:
+            what = "its last call came to nothing, and no other one came"
         why = f"{what} for {idle_s} s"
         return Event(
             event_id=new_event_id(),
-            kind="session.stalled" if idle.awaits_tools else "session.completed",
+            kind="session.stalled" if is_stalled else "session.completed",
             session=idle.session,
             created_ms=at_ms,
             step_number=idle.step_number,

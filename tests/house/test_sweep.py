@@ -88,6 +88,25 @@ def test_each_kind_of_silence_is_told_at_its_time_and_once() -> None:
     run(go)
 
 
+def test_a_session_whose_last_call_came_to_nothing_has_stalled() -> None:
+    async def go() -> None:
+        room = Room()
+        await room.open()
+        claimed = await room.store.claim_step(claim_of(session="cut"))
+        await room.store.record_failure(claimed.step_id, (), failed_ms=ANSWERED_MS)
+        room.now_ms = ANSWERED_MS + 899 * SECOND_MS
+        assert await room.sweep.look() == 0
+        room.now_ms = ANSWERED_MS + 901 * SECOND_MS
+        assert await room.sweep.look() == 1
+        [row] = (await room.store.list_deliveries(Query())).rows
+        assert row.event.kind == "session.stalled"
+        assert row.event.facts is not None
+        why = "its last call came to nothing, and no other one came for 901 s"
+        assert row.event.facts["why"] == why
+
+    run(go)
+
+
 def test_a_session_that_goes_on_is_told_of_again() -> None:
     async def go() -> None:
         room = Room()
