@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Callable
 
 from agentstate.doors.api.reply import error_reply
 from agentstate.doors.assets import PREFIX, Assets
+from agentstate.doors.guard import Guard
 from agentstate.doors.proxy import ProxyDoor, read_address
+from agentstate.ground.access import Tokens
 from agentstate.ground.addresses import is_loopback
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import (
@@ -18,6 +20,8 @@ from agentstate.ground.errors import (
     BadRequest,
     Forbidden,
     NotFound,
+    TooManyTries,
+    Unauthorized,
     shorten,
 )
 from agentstate.ground.logs import Call, log_call
@@ -29,9 +33,16 @@ class FrontDoor:
     """The handler the server calls."""
 
     def __init__(
-        self, proxy: ProxyDoor, router: Router, assets: Assets, hosts: tuple[str, ...]
+        self,
+        proxy: ProxyDoor,
+        router: Router,
+        assets: Assets,
+        hosts: tuple[str, ...],
+        guard: Guard | None = None,
     ) -> None:
-        """`hosts`: further names this server answers to, besides those of this machine."""
+        """`hosts`: further names this server answers to, besides those of this machine. `guard`:
+        who asks for tokens; None = nobody."""
+        self._guard = guard or Guard(Tokens(()))
         self._proxy = proxy
         self._router = router
         self._assets = assets
@@ -39,15 +50,16 @@ class FrontDoor:
 
     async def answer(self, request: Request) -> Response:
         """Answer one request."""
+        began_s = request.started_s  # what is held while its session is paused may move that on
         try:
             response = await self._answer(request)
         except AgentStateError as error:
             response = error_reply(error)
         if isinstance(response.body, bytes):
-            log_call(_call_of(request, response, None))
+            log_call(_call_of(request, response, began_s, None))
         else:
             response.body = _Told(
-                response.body, lambda error: log_call(_call_of(request, response, error))
+                response.body, lambda error: log_call(_call_of(request, response, began_s, error))
             )
         return response
 
@@ -61,7 +73,10 @@ class FrontDoor:
         if address is not None:
             try:
                 self._check_origin(request)
-            except Forbidden as error:
+                if not self._guard.agents_need_one:
+                    self._check_host(request)  # then a name that is bound here needs none either
+                self._guard.check_agent(request)
+            except (Forbidden, TooManyTries, Unauthorized) as error:
                 return self._proxy.refuse(address, error)
             return await self._proxy.answer(request, address)
         self._check_origin(request)
@@ -78,6 +93,11 @@ class FrontDoor:
 
     async def _api(self, request: Request) -> Response:
         endpoint, params = self._router.find(request.method, request.path)
+        needed = endpoint.needed
+        if needed == "agent" and not self._guard.agents_need_one and self._is_ours(request):
+            needed = "anybody"  # who may call models may tell of its run
+        if needed != "anybody":
+            self._guard.check(request, needed)
         return await endpoint.handler(request, params)
 
     def _page(self, request: Request) -> Response:
@@ -85,8 +105,21 @@ class FrontDoor:
             raise NotFound(f"{shorten(request.path)} is a page: GET it.")
         return self._assets.answer(request)
 
+    def _check_host(self, request: Request) -> None:
+        """Refuse names that are not ours. Raises `Forbidden`."""
+        if not self._is_ours(request):
+            raise Forbidden(
+                f"This server answers to the names of this machine and to server.hosts; the Host "
+                f"header says {shorten(_name_of(request))!r}. Add it there if it is yours."
+            )
+
+    def _is_ours(self, request: Request) -> bool:
+        name = _name_of(request)
+        return is_loopback(name) or name in self._hosts
+
     def _check_origin(self, request: Request) -> None:
-        """Refuse names that are not ours, and changes that a page of another origin asks for.
+        """Refuse changes that a page of another origin asks for, and where nobody needs a token
+        also names that are not ours.
 
         A page in a browser may have bound its own name to 127.0.0.1, or may simply send a form
         here: the browser says where it comes from.
@@ -94,13 +127,10 @@ class FrontDoor:
         Raises:
             Forbidden: the Host or the Origin header names somebody else.
         """
-        host = (request.headers.text(b"host") or "").lower()
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if not is_loopback(name) and name not in self._hosts:
-            raise Forbidden(
-                f"This server answers to the names of this machine and to server.hosts; the Host "
-                f"header says {shorten(name)!r}. Add it there if it is yours."
-            )
+        # Where a token is needed a page that bound its name to this address has none.
+        if self._guard.is_open:
+            self._check_host(request)
+        host = _host_of(request)
         origin = request.headers.text(b"origin")
         if origin is None or request.method in ("GET", "HEAD"):
             return
@@ -109,6 +139,16 @@ class FrontDoor:
                 f"A page of {shorten(origin)!r} may not ask for this: only the server's own pages "
                 "may. Agents send no Origin header."
             )
+
+
+def _host_of(request: Request) -> str:
+    return (request.headers.text(b"host") or "").lower()
+
+
+def _name_of(request: Request) -> str:
+    """Return the host without its port."""
+    host = _host_of(request)
+    return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
 class _Told:
@@ -145,7 +185,7 @@ class _Told:
             self._tell(error)
 
 
-def _call_of(request: Request, response: Response, error: str | None) -> Call:
+def _call_of(request: Request, response: Response, began_s: float, error: str | None) -> Call:
     marks = {name: value for name, value in response.headers if name.startswith(b"x-agentstate-")}
 
     def text(name: bytes) -> str | None:
@@ -157,7 +197,7 @@ def _call_of(request: Request, response: Response, error: str | None) -> Call:
         method=request.method,
         path=request.path,
         status=response.status,
-        duration_ms=(monotonic_s() - request.started_s) * 1000,
+        duration_ms=(monotonic_s() - began_s) * 1000,
         overhead_ms=float(overhead_ms) if overhead_ms else None,
         session=text(b"session"),
         step=int(step) if step else None,

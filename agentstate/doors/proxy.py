@@ -38,9 +38,11 @@ from agentstate.steps.call import Entry
 from agentstate.steps.fetched import Fetch, fetched_id
 from agentstate.steps.forward import Transports
 from agentstate.steps.identify import Caller, check_session
+from agentstate.steps.leaving import unless_gone
 from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.reply import error_response, passed_headers
-from agentstate.steps.target import HOP_HEADER, Target, Targets, is_native, upstream_headers
+from agentstate.steps.routing import Inquiry, Targets
+from agentstate.steps.target import HOP_HEADER, Target, is_native, upstream_headers
 from agentstate.wire.message import (
     Abort,
     Exchange,
@@ -92,14 +94,16 @@ def read_address(path: str) -> Address | None:
     """
     session = provider = None
     rest = path
-    if rest.startswith("/s/"):
-        name, _, rest = rest[3:].partition("/")
-        session = check_session(_decode(name), "The session in the URL")
-        rest = "/" + rest
-    if rest.startswith("/p/"):
-        name, _, rest = rest[3:].partition("/")
-        provider = _decode(name)
-        rest = "/" + rest
+    # In either order, each once.
+    for _ in range(2):
+        if session is None and rest.startswith("/s/"):
+            name, _, rest = rest[3:].partition("/")
+            session = check_session(_decode(name), "The session in the URL")
+            rest = "/" + rest
+        elif provider is None and rest.startswith("/p/"):
+            name, _, rest = rest[3:].partition("/")
+            provider = _decode(name)
+            rest = "/" + rest
     if rest != "/v1" and not rest.startswith("/v1/") and not is_native(rest):
         return None
     return Address(rest, session, provider)
@@ -143,6 +147,7 @@ class ProxyDoor:
                     "found none. Name a session, or turn server.require_session off.",
                     param="x-agent-session-id",
                 )
+            self._check_online(request, address, caller)
             return await self._forward(request, address, dialect, caller)
         except AgentStateError as error:
             return error_response(dialect or dialect_of(owner), error)
@@ -170,14 +175,30 @@ class ProxyDoor:
             if is_large
             else _maybe_ask(dialect, raw)
         )
+        if caller is None and ask is not None and not ask.passes_through:
+            entry = Entry(dialect, address.path, request.query, address.session, address.provider)
+            answered = await self._pipeline.answer_unrecorded(request, entry, raw, ask)
+            if answered is not None:
+                return answered
         target = self._targets.choose(
-            dialect.provider,
-            address.provider,
-            ask.model if ask else "",
-            request.headers,
-            is_native=is_native(address.path),
+            Inquiry(
+                owner=dialect.provider,
+                headers=request.headers,
+                model=ask.model if ask else "",
+                url_provider=address.provider,
+                dialect=dialect.name,
+                is_native=is_native(address.path),
+            )
         )
-        call = forward.out_call(target, request.headers, address.path, request.query, raw, ask)
+        if target.dialect:
+            why = "its body cannot be read" if ask is None else "it is answered in the background"
+            raise BadRequest(
+                f"{target.provider} is asked in another form, and this call cannot be translated: "
+                f"{why}.",
+                param="model",
+            )
+        query = "" if target.is_stranger else request.query
+        call = forward.out_call(target, request.headers, address.path, query, raw, ask)
         if caller is not None and await self._pipeline.fetched.is_needed(caller, None):
             return await self._fetch(Fetch(request, dialect, caller, target, None), call)
         return await self._exchange(request, target, call, self._limits)
@@ -188,11 +209,19 @@ class ProxyDoor:
         if fault is not None and self._read_caller(request, address) is not None:
             raise fault
         target = self._targets.choose(
-            owner, address.provider, "", request.headers, is_native=owner == "gemini"
+            Inquiry(
+                owner=owner,
+                headers=request.headers,
+                url_provider=address.provider,
+                is_native=owner == "gemini",
+            )
         )
         if request.method == "GET" and address.path == "/v1/models" and not target.keeps_v1:
             names = self._targets.list_models(owner, address.provider)
+            if self._pipeline.offline is not None:
+                return models.configured_list(names, "offline")
             return await self._list_models(request, target, names)
+        self._check_online(request, address, None)
         response_id = fetched_id(request.method, address.path)
         if response_id is not None:
             responses = dialect_for_path("/responses")
@@ -203,6 +232,22 @@ class ProxyDoor:
                 fetch = Fetch(request, responses, caller, target, response_id)
                 return await self._fetch(fetch, await self._out_fetch(request, address, target))
         return await self._pass(request, address, target)
+
+    def _check_online(self, request: Request, address: Address, caller: Caller | None) -> None:
+        """Refuse what could only go upstream if nothing may: raises `OfflineMiss`."""
+        offline = self._pipeline.offline
+        if offline is None:
+            return
+        what = f"{request.method} {shorten(address.path)}"
+        why = "it is not recorded"
+        if caller is not None:
+            why = "a request in the background is not recorded"
+        elif dialect_for_path(gated.below(address.path), request.query) is not None:
+            why = (
+                "it names no session. Put it into the base URL, as in /s/SESSION/v1, or into the "
+                "header x-agent-session-id"
+            )
+        raise offline.refuse(what, why)
 
     def _read_caller(self, request: Request, address: Address) -> Caller | None:
         """Read who makes a request that is no call of a dialect; None = no session is named."""
@@ -297,22 +342,8 @@ class ProxyDoor:
             UpstreamError: as the transport says, with the provider's name.
             ConnectionError: the client left before the upstream had answered.
         """
-        is_over = False
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(None) as patience:
-
-                def leave() -> None:
-                    if not is_over:
-                        patience.reschedule(loop.time())
-
-                request.on_gone(leave)
-                try:
-                    return await self._transports.of(target).send(call, limits)
-                finally:
-                    is_over = True
-        except TimeoutError as error:
-            raise ConnectionResetError("the client left before the upstream answered") from error
+            return await unless_gone(request, self._transports.of(target).send(call, limits))
         except UpstreamError as error:
             raise forward.name_provider(error, target.provider) from error
 

@@ -155,10 +155,12 @@ def test_an_approval_is_shown_with_all_that_is_known_of_it() -> None:
             "reason": None,
             "then": None,
             "edited_arguments": None,
+            "earlier": None,
             "prompt": "mail her",
             "request": None,
             "schema": SCHEMA,
             "schema_unchecked": ["format"],
+            "durable_call": None,
         }
         assert shown["created_ms"] == shown["asked_ms"] < shown["deadline_ms"]
         assert shown["decided_ms"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,7 +22,7 @@ from agentstate.doors.proxy import (
 from agentstate.ground.errors import BadRequest, Forbidden
 from agentstate.ground.settings import ProviderSettings, Settings
 from agentstate.steps.forward import Transports
-from agentstate.steps.target import Targets
+from agentstate.steps.routing import Targets
 from agentstate.wire.message import (
     Exchange,
     Headers,
@@ -127,7 +128,7 @@ def test_a_key_that_no_header_can_carry_is_refused() -> None:
 
 def door_to(transport: Silent) -> ProxyDoor:
     """Return a door whose calls go to the transport; no call of it names a session."""
-    no_pipeline = cast(Any, None)
+    no_pipeline = cast(Any, SimpleNamespace(offline=None))
     return ProxyDoor(no_pipeline, Transports(transport, transport), Targets(PROVIDERS), Settings())
 
 
@@ -152,6 +153,7 @@ def whole_path(dialect: Dialect) -> str:
         ("/s/my%20run/v1/models", Address("/v1/models", "my run")),
         ("/p/groq/v1/models", Address("/v1/models", None, "groq")),
         ("/s/a/p/groq/v1/models", Address("/v1/models", "a", "groq")),
+        ("/p/groq/s/a/v1/models", Address("/v1/models", "a", "groq")),
         ("/v1beta/models/m:generateContent", Address("/v1beta/models/m:generateContent")),
         ("/s/a/v1alpha/files", Address("/v1alpha/files", "a")),
         ("/upload/v1beta/files", Address("/upload/v1beta/files")),

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol, cast, get_args
 
 from agentstate.doors.api.reply import (
+    PAGE,
     check_is_json,
     json_response,
     next_headers,
@@ -22,7 +23,8 @@ from agentstate.doors.api.reply import (
     read_page,
     read_params,
 )
-from agentstate.ground.approvals import Approval, ApprovalStatus, Decision, Then
+from agentstate.ground.approvals import Approval, ApprovalStatus, Decision, Earlier, Then
+from agentstate.ground.budget import cap_of, schema_of_more
 from agentstate.ground.canonical import JSON, OFF_LOOP_BYTES, encode, parse
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import AlreadyDecided, BadRequest, NotFound, shorten
@@ -31,7 +33,7 @@ from agentstate.ground.records import Query
 from agentstate.ground.visible import duplicate_keys, visible
 from agentstate.steps.schema import unchecked_keywords
 from agentstate.store.base import LIST_LIMIT_MAX, Store
-from agentstate.wire.endpoint import Endpoint, Params
+from agentstate.wire.endpoint import Endpoint, Field, Params
 from agentstate.wire.message import Pair, Request, Response
 
 MIB = 1024 * 1024
@@ -82,6 +84,14 @@ _KEYS = {
     )
 }
 
+_BODY = (
+    Field("action", "the decision", choices=get_args(Action), is_needed=True),
+    Field("arguments", "other arguments for the call, with APPROVED", "object", takes_null=True),
+    Field("then", "what follows a rejection", choices=get_args(Then)),
+    Field("reason", f"why; at most {REASON_CHARS_MAX} characters", takes_null=True),
+    Field("by", f"who decides; at most {BY_CHARS_MAX} characters", takes_null=True),
+)
+
 
 class ApprovalEndpoints:
     """Answers under /api/approvals."""
@@ -99,14 +109,29 @@ class ApprovalEndpoints:
                 "/api/approvals/pending",
                 self.pending,
                 "List what waits for a decision, the first asked first.",
+                answers="array",
             ),
-            Endpoint("GET", "/api/approvals", self.list, "List approvals, the last asked first."),
+            Endpoint(
+                "GET",
+                "/api/approvals",
+                self.list,
+                "List approvals, the last asked first.",
+                query=(
+                    *PAGE,
+                    Field("status", "approvals of this status", choices=get_args(ApprovalStatus)),
+                    Field("session", "approvals of this session"),
+                ),
+                answers="array",
+            ),
             Endpoint("GET", "/api/approvals/{id}", self.show, "Show one approval whole."),
             Endpoint(
                 "POST",
                 "/api/approvals/{id}/action",
                 self.decide,
                 "Approve, edit or reject; the first decision stands.",
+                body=_BODY,
+                errors=(409,),
+                needs="approve",
             ),
         )
 
@@ -141,10 +166,12 @@ class ApprovalEndpoints:
         approval = await self._store.read_approval(params["id"])
         if approval is None:
             raise NotFound(f"There is no approval {shorten(params['id'])!r}.")
-        step = await self._store.read_step(approval.step_id)
         is_request = approval.question.kind == "request"
-        asked = await self._store.read_request(approval.step_id) if is_request else None
-        schema = None if is_request else await self._decider.schema_of(approval)
+        step, asked = None, None
+        if approval.step_id is not None:
+            step = await self._store.read_step(approval.step_id)
+            asked = await self._store.read_request(approval.step_id) if is_request else None
+        schema = None if is_request else await self._schema_of(approval)
 
         def render() -> Response:
             found = approval_json(approval, now_ms())
@@ -173,6 +200,11 @@ class ApprovalEndpoints:
         except AlreadyDecided as error:
             return _refused_again(error)
         return await asyncio.to_thread(lambda: json_response(approval_json(approval, now_ms())))
+
+    async def _schema_of(self, approval: Approval) -> JSON:
+        if approval.question.kind == "budget":
+            return schema_of_more(cap_of(approval.question.tool))
+        return await self._decider.schema_of(approval)
 
 
 def read_decision(raw: bytes) -> Decision:
@@ -219,8 +251,8 @@ def approval_json(approval: Approval, at_ms: int) -> dict[str, JSON]:
     """Render an approval as it is at a time."""
     question = approval.question
     decision = approval.decision
-    is_native = question.kind == "tool_call" and question.generation == 0
-    parsed, twice = _read_arguments(question.arguments)
+    is_native = question.kind in ("tool_call", "durable") and question.generation == 0
+    parsed, twice = read_arguments(question.arguments)
     return {
         "approval_id": approval.approval_id,
         "id": approval.approval_id,
@@ -241,7 +273,7 @@ def approval_json(approval: Approval, at_ms: int) -> dict[str, JSON]:
         "rule": question.rule,
         "why": question.why,
         "on_reject": question.on_reject,
-        "can_edit": is_native and decision is None,
+        "can_edit": (is_native or question.kind == "budget") and decision is None,
         "dialect": approval.dialect,
         "model": approval.model,
         "run_id": approval.run_id,
@@ -253,6 +285,23 @@ def approval_json(approval: Approval, at_ms: int) -> dict[str, JSON]:
         "reason": None if decision is None else decision.reason,
         "then": None if decision is None else decision.then,
         "edited_arguments": None if decision is None else decision.arguments,
+        "rolled_back_ms": approval.rolled_back_ms,
+        "earlier": None if approval.earlier is None else earlier_json(approval.earlier),
+        "durable_call": approval.durable,
+    }
+
+
+def earlier_json(earlier: Earlier) -> JSON:
+    """Render what was decided about the same call before its session was forked."""
+    decision = earlier.decision
+    return {
+        "session": earlier.session,
+        "status": "APPROVED" if decision.is_approved else "REJECTED",
+        "decided_ms": earlier.decided_ms,
+        "decided_by": decision.by,
+        "reason": decision.reason,
+        "then": decision.then,
+        "edited_arguments": decision.arguments,
     }
 
 
@@ -322,7 +371,7 @@ def _found(value: JSON) -> str:
             return shorten(encode(value).decode("ascii"))
 
 
-def _read_arguments(text: str) -> tuple[JSON, tuple[str, ...]]:
+def read_arguments(text: str) -> tuple[JSON, tuple[str, ...]]:
     """Return the value of a JSON text, None where readers might differ on it, and keys in it that
     come twice."""
     try:

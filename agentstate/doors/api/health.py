@@ -21,7 +21,13 @@ class HealthEndpoints:
     def rows(self) -> tuple[Endpoint, ...]:
         """Return this topic's part of the endpoint table."""
         return (
-            Endpoint("GET", "/healthz", self.health, "Say whether the proxy works; 503 if not."),
+            Endpoint(
+                "GET",
+                "/healthz",
+                self.health,
+                "Say whether the proxy works; 503 if not.",
+                needs="anybody",
+            ),
         )
 
     async def health(self, request: Request, params: Params) -> Response:

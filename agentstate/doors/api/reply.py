@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import get_args
 from urllib.parse import unquote_plus
 
 from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.control import TAGS_SOUGHT_MAX
 from agentstate.ground.errors import AgentStateError, BadRequest, shorten
 from agentstate.ground.records import Query, SessionStatus
+from agentstate.steps.about import check_tag
+from agentstate.wire.endpoint import Field
 from agentstate.wire.message import Pair, Request, Response
 
 LIMIT_MAX = 1000
+# What `read_page` reads of every listing.
+PAGE = (
+    Field("limit", f"rows of a page, at most {LIMIT_MAX}", "integer"),
+    Field("after", "the x-next-cursor of the page before"),
+)
+# What `read_tags` reads.
+OF_TAGS = Field("tag", "sessions with all of these tags: name=value,name2=value2, or name alone")
 
 
 def json_response(value: JSON, status: int = 200, headers: tuple[Pair, ...] = ()) -> Response:
@@ -100,6 +111,24 @@ def read_one_of(params: dict[str, str], name: str, choices: tuple[str, ...]) -> 
             f"{name} must be one of {', '.join(choices)}; found {shorten(value)!r}.", param=name
         )
     return value
+
+
+def read_tags(params: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
+    """Read `tag=name=value,name2`; without a value the tag may have any.
+
+    Raises:
+        BadRequest: one of them can be no tag, or they are too many.
+    """
+    found: list[tuple[str, str | None]] = []
+    for item in params["tag"].split(",") if params.get("tag") else ():
+        name, separator, value = item.partition("=")
+        name, value = check_tag(name, value, "tag")
+        found.append((name, value if separator else None))
+    if len(found) > TAGS_SOUGHT_MAX:
+        raise BadRequest(
+            f"tag names {len(found)} tags; at most {TAGS_SOUGHT_MAX} are looked for.", param="tag"
+        )
+    return tuple(found)
 
 
 def next_headers(cursor: str | None) -> tuple[Pair, ...]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import get_args
 
 from agentstate.doors.api.reply import (
+    PAGE,
     check_is_json,
     json_response,
     next_headers,
@@ -22,7 +23,7 @@ from agentstate.ground.errors import BadRequest, Conflict, NotFound, shorten
 from agentstate.ground.events import EVENT_KINDS, Delivery, DeliveryState, EventKind
 from agentstate.house.outbox import Outbox
 from agentstate.store.base import Store
-from agentstate.wire.endpoint import Endpoint, Params
+from agentstate.wire.endpoint import Endpoint, Field, Params
 from agentstate.wire.message import Request, Response
 
 TEST_BYTES_MAX = 4096
@@ -40,24 +41,39 @@ class WebhookEndpoints:
     def rows(self) -> tuple[Endpoint, ...]:
         """Return this topic's part of the endpoint table."""
         return (
-            Endpoint("GET", "/api/webhooks", self.list, "List the webhooks and how they fare."),
+            Endpoint(
+                "GET",
+                "/api/webhooks",
+                self.list,
+                "List the webhooks and how they fare.",
+                answers="array",
+            ),
             Endpoint(
                 "GET",
                 "/api/webhooks/deliveries",
                 self.deliveries,
                 "List what was sent or is to be, the newest first.",
+                query=(
+                    *PAGE,
+                    Field("state", "deliveries in this state", choices=get_args(DeliveryState)),
+                    Field("session", "deliveries of this session's events"),
+                ),
+                answers="array",
             ),
             Endpoint(
                 "POST",
                 "/api/webhooks/deliveries/{id}/redeliver",
                 self.redeliver,
                 "Send one again, whatever became of it.",
+                body=(),
+                errors=(409,),
             ),
             Endpoint(
                 "POST",
                 "/api/webhooks/{name}/test",
                 self.test,
                 "Send a sample now and say what the service answers.",
+                body=(Field("kind", f"(default: {DEFAULT_KIND})", choices=EVENT_KINDS),),
             ),
         )
 
