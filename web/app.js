@@ -3,25 +3,32 @@
 import { make, setText } from "./dom.js";
 import { showCount } from "./icon.js";
 import { listenForKeys } from "./keys.js";
+import { themeButton } from "./parts/theme.js";
 import { countWaiting, watchPending } from "./pending.js";
+import { whenAdmitted } from "./parts/login.js";
 import { approvalsView } from "./views/approvals.js";
+import { overviewView } from "./views/overview.js";
 import { sessionView } from "./views/session.js";
 import { sessionsView } from "./views/sessions.js";
+import { settingsView } from "./views/settings.js";
 import { webhooksView } from "./views/webhooks.js";
 
 // A view is mount(root, context, ...parts of its address, query) and returns {unmount, moveTo}:
-// moveTo takes the parts and query of another address of the same view; one without it is mounted
-// anew. The first pattern that matches wins; `nav` names those that stand in the bar.
+// moveTo takes the parts and query of another address of the same view; one without it, or that
+// returns false, is mounted anew. The first pattern that matches wins; `nav` names those that stand in the bar.
 const VIEWS = [
-  { pattern: /^#\/sessions$/, href: "#/sessions", nav: "Sessions", mount: sessionsView },
+  { pattern: /^#\/overview$/, href: "#/overview", nav: "Overview", key: "O", mount: overviewView },
+  { pattern: /^#\/sessions$/, href: "#/sessions", nav: "Sessions", key: "S", mount: sessionsView },
   { pattern: /^#\/sessions\/([^/]+)$/, href: "#/sessions", nav: null, mount: sessionView },
   {
     pattern: /^#\/approvals(?:\/([^/]+))?$/,
     href: "#/approvals",
     nav: "Approvals",
+    key: "A",
     mount: approvalsView,
   },
-  { pattern: /^#\/webhooks$/, href: "#/webhooks", nav: "Webhooks", mount: webhooksView },
+  { pattern: /^#\/webhooks$/, href: "#/webhooks", nav: "Webhooks", key: "W", mount: webhooksView },
+  { pattern: /^#\/settings$/, href: "#/settings", nav: "Settings", key: "C", mount: settingsView },
 ];
 const HOME = "#/sessions";
 
@@ -33,8 +40,18 @@ const links = VIEWS.filter((view) => view.nav).map((view) =>
 );
 nav.append(...links);
 
-const keys = listenForKeys();
-document.getElementById("keys").addEventListener("click", keys.openSheet);
+const theme = themeButton();
+const keys = listenForKeys([
+  ...VIEWS.filter((view) => view.nav).map(({ key, nav: name, href }) => ({
+    key,
+    text: name,
+    run: () => (location.hash = href),
+  })),
+  { key: "t", text: "Colours: light, dark, as the system", run: theme.turn },
+]);
+const sheetButton = document.getElementById("keys");
+sheetButton.before(theme.node);
+sheetButton.addEventListener("click", keys.openSheet);
 
 const pending = watchPending();
 const counted = {
@@ -64,7 +81,7 @@ const context = {
 };
 
 pending.subscribe((approvals) => {
-  const count = countWaiting(approvals);
+  const count = countWaiting(approvals) + pending.unknown().length;
   if (count === waiting) return;
   waiting = count;
   counted.number.hidden = count === 0;
@@ -84,10 +101,7 @@ function show() {
   }
   const parts = address.match(found.pattern).slice(1).map(decodePart);
   parts.push(new URLSearchParams(query));
-  if (found === shown.view && shown.moveTo) {
-    shown.moveTo(...parts);
-    return;
-  }
+  if (found === shown.view && shown.moveTo && shown.moveTo(...parts) !== false) return;
   const isFirst = shown.view === null;
   shown.unmount();
   root.replaceChildren();
@@ -111,5 +125,7 @@ function decodePart(part = "") {
   }
 }
 
-addEventListener("hashchange", show);
-show();
+whenAdmitted(() => {
+  addEventListener("hashchange", show);
+  show();
+});

@@ -15,6 +15,14 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** Make an element of a drawing; all of `attributes` are set as such. */
+export function draw(tag, attributes = {}, ...children) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
 /** Set the text of a node if it differs, so that a selection in it survives a refresh. */
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;

@@ -56,6 +56,40 @@ export function readMembers(text) {
   return members;
 }
 
+/**
+ * A JSON text as a tree: {kind, ...} with `members` [{name, node}] of an object, `items` of an
+ * array, `value` of a string, and `source` of anything else, as it was sent. null = it is no JSON.
+ */
+export function readTree(text) {
+  if (faultOf(text) !== null) return null;
+  const root = { kind: "array", items: [] };
+  const open = [root];
+  let name = null; // of the member whose value comes next
+  const add = (node) => {
+    const parent = open.at(-1);
+    if (parent.kind === "array") parent.items.push(node);
+    else parent.members.push({ name, node });
+    name = null;
+  };
+  for (const { start, end } of tokensOf(text)) {
+    const sign = text[start];
+    if (sign === "{" || sign === "[") {
+      const node = sign === "{" ? { kind: "object", members: [] } : { kind: "array", items: [] };
+      add(node);
+      open.push(node);
+    } else if (sign === "}" || sign === "]") {
+      open.pop();
+    } else if (sign === '"') {
+      const value = JSON.parse(text.slice(start, end));
+      if (open.at(-1).kind === "object" && name === null) name = value;
+      else add({ kind: "string", value });
+    } else if (sign !== "," && sign !== ":") {
+      add({ kind: "literal", source: text.slice(start, end) });
+    }
+  }
+  return root.items[0];
+}
+
 /** The text with some values replaced: `sources` are [member as read, new text], in order. */
 export function replaceValues(text, sources) {
   let result = "";

@@ -8,9 +8,9 @@ const TYPED_IN =
 /**
  * Listen for keys as long as the page lives. A row is {key, text, run, repeats}: `run` is called on
  * the key, and again while it is held down only with `repeats`; a row without `run` is only listed.
- * `set` replaces the rows.
+ * `set` replaces the rows of the view; `shared` are those of all views.
  */
-export function listenForKeys() {
+export function listenForKeys(shared = []) {
   let rows = [];
   const list = make("dl", { className: "keys" });
   const close = make("button", { type: "button", className: "button", textContent: "Close" });
@@ -25,6 +25,7 @@ export function listenForKeys() {
   document.body.append(sheet);
 
   const own = [
+    ...shared,
     { key: "?", text: "These keys", run: () => openSheet() },
     { key: "Esc", text: "Leave a field, so that keys work again" },
   ];
@@ -43,7 +44,8 @@ export function listenForKeys() {
   }
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || sheet.open) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (document.querySelector("dialog[open]")) return; // it has keys of its own
     if (event.target instanceof Element && event.target.matches(TYPED_IN)) {
       if (event.key === "Escape") event.target.blur();
       return;

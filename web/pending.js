@@ -1,9 +1,10 @@
-// What waits for a decision, read once for the whole page: the bar counts it, views show it.
+// What waits for a person, read once for the whole page: the bar counts it, views show it.
 
-import { listPending, poll } from "./api.js";
+import { listPending, listUnknown, poll } from "./api.js";
 
 // The Date header has whole seconds and takes its time: clocks closer than this are the same.
 const SKEW_MIN_MS = 2000;
+const PACE_MS = 700; // any session may have got an approval
 
 /**
  * Watch what waits, as long as the page lives. `subscribe(listener)` calls `listener(approvals,
@@ -13,6 +14,7 @@ const SKEW_MIN_MS = 2000;
 export function watchPending() {
   const listeners = new Set();
   let approvals = null;
+  let calls = []; // durable ones of which nobody knows whether they happened
   let error = null;
   let skewMs = 0; // the server's clock less ours
 
@@ -20,11 +22,15 @@ export function watchPending() {
     for (const listener of listeners) listener(approvals, error);
   };
   const { refresh } = poll(
-    listPending,
+    async (signal) => {
+      const [found, unknown] = await Promise.all([listPending(signal), listUnknown(signal)]);
+      return { ...found, unknown };
+    },
     (found) => {
       const apartMs = found.now_ms - Date.now();
       skewMs = Math.abs(apartMs) < SKEW_MIN_MS ? 0 : apartMs;
       approvals = found.approvals;
+      calls = found.unknown;
       error = null;
       tell();
     },
@@ -32,7 +38,7 @@ export function watchPending() {
       error = failure;
       tell();
     },
-    { evenHidden: true },
+    { evenHidden: true, paceMs: PACE_MS },
   );
 
   return {
@@ -40,6 +46,14 @@ export function watchPending() {
       listeners.add(listener);
       if (approvals !== null || error !== null) listener(approvals, error);
       return () => listeners.delete(listener);
+    },
+    /** Durable calls that a person must settle, as last read. */
+    unknown: () => calls,
+    /** Leave out what was just settled, ahead of the next list. */
+    dropUnknown(id) {
+      calls = calls.filter(({ call }) => call !== id);
+      tell();
+      refresh();
     },
     /** The time by the server's clock, which the deadlines are from. */
     now: () => Date.now() + skewMs,

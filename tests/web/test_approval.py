@@ -135,6 +135,7 @@ def test_a_decision_without_an_answer_is_not_taken_for_made(desk: Desk, page: Pa
 
 def test_a_lost_connection_is_said_and_found_again(desk: Desk, page: Page) -> None:
     desk.hold()
+    page.route("**/api/events**", lambda route: route.abort())  # it would go on, and asks no more
     open_approvals(page)
     settle(page, "send_email")
 

@@ -207,8 +207,9 @@ def test_a_session_links_to_its_own_approvals(desk: Desk, page: Page) -> None:
 
     page.goto("#/sessions/a%20%26%20b")
     expect(page.locator(".head .badge")).to_have_text("Waiting")
-    expect(page.locator(".holds a")).to_have_text("send_email waits")
-    expect(page.locator(".waiting")).to_contain_text("1 call held for a decision.")
+    expect(page.locator(".row-marks")).to_contain_text("held")
+    expect(page.locator(".note[data-is=waiting]")).to_have_text("send_email waiting")
+    expect(page.locator(".waiting:visible")).to_contain_text("1 call held for a decision.")
     page.get_by_role("link", name="Decide").click()
 
     expect(page.locator(".row-tool")).to_have_text(["send_email"])

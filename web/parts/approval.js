@@ -20,6 +20,8 @@ const KICKERS = {
   tool_call: "The model asks to call",
   text: "The text of the answer asks to call",
   request: "A request asks to go to",
+  durable: "A durable tool asks to act",
+  budget: "The session has come to a cap, and asks to go on past",
 };
 
 /**

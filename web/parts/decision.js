@@ -25,7 +25,7 @@ export function decisionBar(approval, { approve, reject }) {
   const goOn = make("button", {
     type: "button",
     className: "button is-no",
-    hidden: approval.kind === "request", // no model was asked that could be told
+    hidden: ["request", "budget"].includes(approval.kind), // no model was asked that could be told
     textContent: "Reject and continue",
     title: "The model is told that a person refused, and why, and answers anew",
   });

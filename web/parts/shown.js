@@ -6,6 +6,8 @@ import { MISSING, ago, count, moment, statusLabel } from "../format.js";
 import { indent } from "../json.js";
 import { lookalikes, visible } from "../visible.js";
 
+const IN_ANSWERS = ["tool_call", "text"]; // kinds that ask about a part of an answer
+const SENT = { budget: "As offered", durable: "As the tool began it" };
 const RAW_CHARS_MAX = 200_000; // shown at once; the rest on demand, since layout takes long
 
 /** What a decision was, by whom and when. */
@@ -56,7 +58,8 @@ export function sourceOf(approval, asked) {
     href: `#/sessions/${encodeURIComponent(approval.session)}`,
     textContent: visible(approval.session),
   });
-  const facts = [`step ${approval.step_number}`, visible(approval.model), asked];
+  const { step_number: number } = approval;
+  const facts = [number === null ? "" : `step ${number}`, visible(approval.model ?? ""), asked];
   const line = facts.filter(Boolean).flatMap((fact) => [" · ", fact]);
   const rule = [approval.rule, approval.why].filter(Boolean).map(visible).join(": ");
   return [
@@ -80,7 +83,9 @@ export function promptOf({ prompt }) {
 export function callOf(approval, form) {
   const edited = approval.edited_arguments;
   const sent = [
-    make("h3", { textContent: "As the model sent them" }),
+    make("h3", {
+      textContent: SENT[approval.kind] ?? "As the model sent them",
+    }),
     rawBlock(approval.arguments_display, "The arguments as the model sent them"),
   ];
   if (form.isEmpty && edited === null) {
@@ -140,8 +145,12 @@ export function moreOf(approval) {
     ["Approval", approval.approval_id],
     ["Call id (of the provider, need not be unique)", visible(approval.call_id ?? "") || MISSING],
     ["Run", visible(approval.run_id ?? "") || MISSING],
-    ["Dialect", approval.dialect],
-    ["Place in the answer", `choice ${approval.choice}, call ${approval.position}`],
+    ...(IN_ANSWERS.includes(approval.kind)
+      ? [
+          ["Dialect", approval.dialect],
+          ["Place in the answer", `choice ${approval.choice}, call ${approval.position}`],
+        ]
+      : []),
     ["First asked", moment(approval.created_ms)],
   ];
   return make(

@@ -3,7 +3,9 @@
 import { listApprovals, poll } from "../api.js";
 import { codeBlock, keyedList, make, setText } from "../dom.js";
 import { ago, count, statusLabel, timeLeft } from "../format.js";
+import { keepName, readName } from "../name.js";
 import { approvalDetail } from "../parts/approval.js";
+import { unknownCalls } from "../parts/unknown.js";
 import { countWaiting } from "../pending.js";
 import { visible } from "../visible.js";
 
@@ -17,7 +19,6 @@ const PAGE_ROWS = 50;
 const PAGE_ROWS_MAX = 1000; // of the API
 const TICK_MS = 1000;
 const URGENT_MS = 60_000;
-const NAME_KEY = "agentstate.name";
 
 export function approvalsView(root, context, firstId, firstQuery) {
   context.setTitle("Approvals");
@@ -66,7 +67,17 @@ export function approvalsView(root, context, firstId, firstQuery) {
   );
   const head = make("div", { className: "head" });
   head.append(make("h1", { textContent: "Approvals" }), said, name.node);
-  const whole = make("div", { className: "approvals" }, head, notice, tabs, desk, first);
+  const unknown = unknownCalls({ settled: ({ call }) => pending.dropUnknown(call) });
+  const whole = make(
+    "div",
+    { className: "approvals" },
+    head,
+    notice,
+    ...unknown.nodes,
+    tabs,
+    desk,
+    first,
+  );
   root.append(whole);
   const update = keyedList(list, (row) => row.approval_id, createRow);
   const tickers = new Map(); // by id
@@ -97,7 +108,7 @@ export function approvalsView(root, context, firstId, firstQuery) {
         if (detail?.id === id) link.setAttribute("aria-current", "true");
         else link.removeAttribute("aria-current");
         setText(tool, visible(row.tool) || "(no name)");
-        setText(where, `${visible(row.session)} · step ${row.step_number}`);
+        setText(where, `${visible(row.session)} · ${placeOf(row)}`);
         const tick = (nowMs) => {
           const status = statusAt(row, nowMs);
           link.dataset.status = status;
@@ -163,7 +174,7 @@ export function approvalsView(root, context, firstId, firstQuery) {
 
   function decided(approval) {
     const what = `${statusLabel(approval.status)} ${visible(approval.tool)}`;
-    setText(said, `${what}, step ${approval.step_number} of ${visible(approval.session)}.`);
+    setText(said, `${what}, ${placeOf(approval)} of ${visible(approval.session)}.`);
     if (detail?.id === approval.approval_id && address.status === "") {
       const next = nextAfter(approval);
       rows = rows.filter((row) => row.approval_id !== approval.approval_id);
@@ -205,6 +216,7 @@ export function approvalsView(root, context, firstId, firstQuery) {
     if (error) fail(error);
     else if (address.status === "") succeed();
     if (approvals === null) return;
+    showUnknown();
     waitingRows = approvals;
     for (const id of started.keys()) {
       if (!approvals.some((row) => row.approval_id === id)) {
@@ -217,6 +229,11 @@ export function approvalsView(root, context, firstId, firstQuery) {
       show(session ? approvals.filter((row) => row.session === session) : approvals);
     }
     detail?.take(approvals.find((row) => row.approval_id === detail.id));
+  }
+
+  function showUnknown() {
+    const isOurs = ({ session }) => address.session === "" || session === address.session;
+    unknown.update(address.status === "" ? pending.unknown().filter(isOurs) : []);
   }
 
   function startDecided() {
@@ -258,6 +275,7 @@ export function approvalsView(root, context, firstId, firstQuery) {
     whole.classList.toggle("is-chosen", id !== "");
     back.href = hrefOf({ ...address, id: "" });
     showFilters();
+    showUnknown();
     const isSameList = before.status === address.status && before.session === address.session;
     if (isSameList && rows !== null) {
       show(rows);
@@ -343,7 +361,12 @@ function isWide() {
 }
 
 function isOfSameAnswer(one, other) {
-  return one.session === other.session && one.index === other.index;
+  return one.index !== null && one.session === other.session && one.index === other.index;
+}
+
+/** Which step; a durable tool asks for itself, and belongs to none. */
+function placeOf({ step_number: number }) {
+  return number === null ? "durable tool" : `step ${number}`;
 }
 
 function statusAt({ status, deadline_ms: deadlineMs }, nowMs) {
@@ -359,7 +382,7 @@ function timeOf(row, status, nowMs) {
   return `${statusLabel(status)} ${ago(row.decided_ms, nowMs)}`;
 }
 
-/** Who decides, for the record; kept in this browser. */
+/** Who decides, for the record. */
 function nameField() {
   const input = make("input", {
     id: "name",
@@ -367,15 +390,9 @@ function nameField() {
     maxLength: 200,
     autocomplete: "nickname",
     placeholder: "nobody named",
-    value: readStored(),
+    value: readName(),
   });
-  input.addEventListener("change", () => {
-    try {
-      localStorage.setItem(NAME_KEY, input.value.trim());
-    } catch {
-      // A browser that keeps nothing: the name holds until the page is closed.
-    }
-  });
+  input.addEventListener("change", () => keepName(input.value.trim()));
   return {
     node: make(
       "p",
@@ -385,14 +402,6 @@ function nameField() {
     ),
     read: () => input.value.trim(),
   };
-}
-
-function readStored() {
-  try {
-    return localStorage.getItem(NAME_KEY) ?? "";
-  } catch {
-    return ""; // as above
-  }
 }
 
 function howItIsSet(origin) {

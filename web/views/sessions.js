@@ -1,8 +1,12 @@
-// The list of sessions, or, while there is none, how to send the first call.
+// The list of sessions with its filters, or, while there is none, how to send the first call.
 
 import { listSessions, poll } from "../api.js";
-import { codeBlock, keyedList, make, setText } from "../dom.js";
+import { keyedList, make, setText } from "../dom.js";
 import { ago, costOf, count, countShort, moment, money, plural, statusLabel } from "../format.js";
+import { about } from "../parts/about.js";
+import { exportControl } from "../parts/exporting.js";
+import { firstCall } from "../parts/first.js";
+import { visible } from "../visible.js";
 
 const COLUMNS = [
   { title: "Session", className: "col-main" },
@@ -14,11 +18,27 @@ const COLUMNS = [
   { title: "Saved", className: "num middle" },
   { title: "Last activity", className: "num middle" },
 ];
+const STATUSES = ["RUNNING", "WAITING", "PAUSED", "FAILED", "COMPLETED"];
+const PAGE_ROWS = 50;
+const PACE_MS = 1000; // a busy server changes something all the time
+const TYPING_MS = 250;
 
-export function sessionsView(root, context) {
+export function sessionsView(root, context, firstQuery) {
   context.setTitle("Sessions");
-  const summary = make("p", { className: "lead" });
+  let filter = filterOf(firstQuery);
+  let feed = null;
+  let typing = 0;
+  const pages = []; // where the pages before this one began, as they were gone through
+  const summary = make("p", { className: "lead", role: "status" });
   const notice = make("p", { className: "notice", role: "alert", hidden: true });
+  const search = make("input", { id: "search", type: "search", autocomplete: "off" });
+  const status = make(
+    "select",
+    { id: "status" },
+    make("option", { value: "", textContent: "Any status" }),
+    ...STATUSES.map((value) => make("option", { value, textContent: statusLabel(value) })),
+  );
+  const chips = make("div", { className: "chips" });
   const body = make("tbody");
   const head = COLUMNS.map(({ title, className }) =>
     make("th", { scope: "col", className, textContent: title }),
@@ -30,41 +50,170 @@ export function sessionsView(root, context) {
     make("thead", {}, make("tr", {}, ...head)),
     body,
   );
+  const none = make("p", { className: "quiet none", hidden: true });
+  const before = make("a", { className: "button", textContent: "← Newer" });
+  const after = make("a", { className: "button", textContent: "Older →" });
+  const pager = make("nav", { className: "pager", "aria-label": "Pages" }, before, after);
   const first = make("div", { className: "first", hidden: true }, ...firstCall(location.origin));
+  const exporting = exportControl("/api/export/dataset", "All sessions");
+  exporting.node.hidden = true;
+  const filters = make(
+    "div",
+    { className: "filters", hidden: true },
+    make("label", { htmlFor: search.id, textContent: "Find" }),
+    search,
+    make("label", { htmlFor: status.id, className: "unseen", textContent: "Status" }),
+    status,
+    chips,
+  );
   root.append(
-    make("div", { className: "head" }, make("h1", { textContent: "Sessions" }), summary),
+    make(
+      "div",
+      { className: "head" },
+      make("h1", { textContent: "Sessions" }),
+      summary,
+      exporting.node,
+    ),
+    filters,
     notice,
     table,
+    none,
+    pager,
     first,
   );
   const update = keyedList(body, (row) => row.session, createRow);
 
-  const { stop } = poll(
-    listSessions,
-    (sessions) => {
-      context.setLive(true, "Live");
-      notice.hidden = true;
-      table.hidden = sessions.length === 0;
-      first.hidden = sessions.length > 0;
-      setText(summary, summarize(sessions));
-      update(sessions);
+  function start() {
+    feed?.stop();
+    search.value = document.activeElement === search ? search.value : filter.search;
+    status.value = filter.status;
+    chips.replaceChildren(...chipsOf(filter));
+    feed = poll((signal) => listSessions({ limit: PAGE_ROWS, ...filter }, signal), show, fail, {
+      paceMs: PACE_MS,
+    });
+  }
+
+  function show({ sessions, next }) {
+    context.setLive(true, "Live");
+    notice.hidden = true;
+    const isFiltered = Object.values(filter).some(Boolean);
+    const isBare = sessions.length === 0 && !isFiltered;
+    first.hidden = !isBare;
+    filters.hidden = isBare;
+    table.hidden = sessions.length === 0;
+    none.hidden = isBare || sessions.length > 0;
+    setText(none, "No session is like that.");
+    exporting.node.hidden = isBare;
+    pager.hidden = !next && !filter.after;
+    before.hidden = !filter.after;
+    before.href = hrefOf({ ...filter, after: pages.at(-1) ?? "" });
+    after.hidden = !next;
+    after.href = hrefOf({ ...filter, after: next ?? "" });
+    setText(summary, summarize(sessions, next !== null || filter.after !== ""));
+    update(sessions);
+  }
+
+  function fail(error) {
+    context.setLive(false, "Not connected");
+    setText(notice, `The list could not be read. ${error.message} Trying again.`);
+    notice.hidden = false;
+  }
+
+  function moveTo(query) {
+    const wanted = filterOf(query);
+    if (wanted.after === "") pages.length = 0;
+    else if (wanted.after === pages.at(-1)) pages.pop();
+    else pages.push(filter.after);
+    filter = wanted;
+    start();
+    return true;
+  }
+
+  function change(changes) {
+    clearTimeout(typing);
+    filter = { ...filter, ...changes, after: "" };
+    pages.length = 0;
+    history.replaceState(null, "", hrefOf(filter));
+    start();
+  }
+
+  search.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => change({ search: search.value.trim() }), TYPING_MS);
+  });
+  status.addEventListener("change", () => change({ status: status.value }));
+
+  function step(by) {
+    const links = [...body.querySelectorAll(".row-link")];
+    const at = links.indexOf(document.activeElement);
+    links[Math.max(0, Math.min(at + by, links.length - 1))]?.focus();
+  }
+  const press = (link) => () => link.hidden || pager.hidden || link.click();
+  context.setKeys([
+    { key: "j", text: "Next session", repeats: true, run: () => step(1) },
+    { key: "k", text: "Previous session", repeats: true, run: () => step(-1) },
+    { key: "Enter", text: "Open it" },
+    { key: "/", text: "Find a session by its id or name", run: () => search.focus() },
+    { key: "]", text: "Older sessions", run: press(after) },
+    { key: "[", text: "Newer sessions", run: press(before) },
+  ]);
+  start();
+
+  return {
+    moveTo,
+    unmount() {
+      clearTimeout(typing);
+      feed.stop();
+      exporting.stop();
     },
-    (error) => {
-      context.setLive(false, "Not connected");
-      setText(notice, `The list could not be read. ${error.message} Trying again.`);
-      notice.hidden = false;
-    },
-  );
-  return { unmount: stop };
+  };
 }
 
-function summarize(sessions) {
+function filterOf(query) {
+  const read = (name) => query.get(name) ?? "";
+  const status = STATUSES.includes(read("status")) ? read("status") : "";
+  return {
+    search: read("search"),
+    status,
+    tag: read("tag"),
+    parent: read("parent"),
+    forked_from: read("forked_from"),
+    after: read("after"),
+  };
+}
+
+function hrefOf(filter) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(filter)) if (value) query.set(name, value);
+  return query.size > 0 ? `#/sessions?${query}` : "#/sessions";
+}
+
+/** What else is filtered by, each with a way out. */
+function chipsOf(filter) {
+  const found = [];
+  const add = (text, without) =>
+    found.push(
+      make("a", {
+        className: "chip",
+        href: hrefOf({ ...filter, ...without, after: "" }),
+        textContent: `${text} ×`,
+        "aria-label": `${text}: do not filter by it`,
+      }),
+    );
+  if (filter.tag) add(visible(filter.tag), { tag: "" });
+  if (filter.parent) add(`begun by ${visible(filter.parent)}`, { parent: "" });
+  if (filter.forked_from) add(`forked from ${visible(filter.forked_from)}`, { forked_from: "" });
+  return found;
+}
+
+function summarize(sessions, isPart) {
   const sum = (field) => sessions.reduce((total, row) => total + (row[field] ?? 0), 0);
   if (sessions.length === 0) return "";
+  const cost = costOf({ cost_microusd: sum("cost_microusd"), unknown_costs: sum("unknown_costs") });
   const parts = [
-    plural(sessions.length, "session"),
+    `${plural(sessions.length, "session")}${isPart ? " on this page" : ""}`,
     plural(sum("steps"), "step"),
-    `${costOf({ cost_microusd: sum("cost_microusd"), unknown_costs: sum("unknown_costs") })} spent`,
+    `${cost} spent`,
     `${money(sum("saved_microusd"))} saved by ${plural(sum("replays"), "replay")}`,
   ];
   return parts.join(" · ");
@@ -75,21 +224,23 @@ function createRow({ session }) {
     className: "row-link",
     title: session,
     href: `#/sessions/${encodeURIComponent(session)}`,
-    textContent: session,
+    textContent: visible(session),
   });
+  const names = about();
   const brief = make("span", { className: "brief" });
   const badge = make("span", { className: "badge" });
   const cells = COLUMNS.slice(2).map(({ className }) => make("td", { className }));
   const node = make(
     "tr",
     { className: "row" },
-    make("th", { scope: "row", className: "col-main" }, link, brief),
+    make("th", { scope: "row", className: "col-main" }, link, names.node, brief),
     make("td", {}, badge),
     ...cells,
   );
   return {
     node,
     update(row) {
+      names.update(row);
       badge.dataset.status = row.status;
       setText(badge, statusLabel(row.status));
       const when = ago(row.updated_ms, Date.now());
@@ -106,35 +257,4 @@ function createRow({ session }) {
       setText(brief, [plural(row.steps, "step"), costOf(row), when].join(" · "));
     },
   };
-}
-
-function firstCall(origin) {
-  const curl = `curl ${origin}/v1/chat/completions \\
-  -H 'content-type: application/json' \\
-  -H 'authorization: Bearer mock-key' \\
-  -H 'x-agent-session-id: my-first-run' \\
-  -d '{"model": "mock/hello", "messages": [{"role": "user", "content": "Hello"}]}'`;
-  const python = `from openai import OpenAI
-
-client = OpenAI(
-    base_url="${origin}/v1",
-    api_key="mock-key",
-    default_headers={"x-agent-session-id": "my-first-run"},
-)
-answer = client.chat.completions.create(
-    model="mock/hello",
-    messages=[{"role": "user", "content": "Hello"}],
-)
-print(answer.choices[0].message.content)`;
-  return [
-    make("h2", { textContent: "No session yet" }),
-    make("p", {
-      textContent:
-        "Point an agent at this proxy and name its session; each call appears here as a step. " +
-        "These two use the built-in mock model and need no key. Run one twice: the second " +
-        "answer is a replay.",
-    }),
-    codeBlock("curl", curl),
-    codeBlock("Python", python),
-  ];
 }

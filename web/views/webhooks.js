@@ -151,6 +151,7 @@ export function webhooksView(root, context, firstQuery) {
         setText(notice, `The webhooks could not be read. ${error.message} Trying again.`);
         notice.hidden = false;
       },
+      { isTold: false }, // deliveries change by themselves
     );
   }
 
