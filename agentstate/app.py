@@ -13,34 +13,43 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agentstate import __version__
 from agentstate.doors.api import endpoint_table
+from agentstate.doors.api.login import LoginEndpoints
 from agentstate.doors.assets import Assets
 from agentstate.doors.front import FrontDoor
+from agentstate.doors.guard import Guard
 from agentstate.doors.proxy import ProxyDoor
 from agentstate.ground.addresses import is_loopback
+from agentstate.ground.budget import Budget, limits_of, shown
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import SettingError
 from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
 from agentstate.ground.tasks import TaskSet
+from agentstate.house.feed import Feed
 from agentstate.house.hooks import Hook, build_hooks
 from agentstate.house.mock import MockProvider
 from agentstate.house.outbox import Outbox
 from agentstate.house.sweep import Sweep
+from agentstate.steps.durable import Durables
 from agentstate.steps.forward import Transports
 from agentstate.steps.gate import Gate
+from agentstate.steps.offline import Nowhere, Offline
+from agentstate.steps.pauses import Pauses
 from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.recording import build_services
-from agentstate.steps.target import Targets
+from agentstate.steps.routing import Targets
 from agentstate.store import open_store
 from agentstate.store.base import Store
+from agentstate.token_file import AUTO, resolve_token, tokens_of
 from agentstate.wire.client import HTTPClient, tls_context
 from agentstate.wire.endpoint import Router
 from agentstate.wire.pool import read_proxies
 from agentstate.wire.server import Server
+from agentstate.wire.tls import server_tls
 
 log = logging.getLogger("agentstate")
 
@@ -61,17 +70,31 @@ class App:
         self._loaded = loaded
         self._settings = loaded.settings
         check_bind(self._settings)
+        self.token = resolve_token(self._settings)
+        server = self._settings.server
+        self._guard = Guard(
+            tokens_of(server, self.token),
+            agents_need_one=bool(server.client_tokens) or not is_loopback(server.host),
+        )
+        self._tls = server_tls(server.tls_cert, server.tls_key)
         self._tasks = TaskSet()
         self._store: Store = open_store(self._settings.store)
         client = http_client(loaded.settings.forward, loaded.network)
-        self._transports = Transports(client, MockProvider())
+        is_offline = self._settings.replay.offline
+        # What offline comes past all that should answer it finds nobody there.
+        there = (Nowhere(), Nowhere()) if is_offline else (client, MockProvider())
+        self._transports = Transports(*there)
         keys = [row.api_key for row in self._settings.providers if row.api_key]
-        hooks = build_hooks(self._settings.webhooks)
+        hooks = build_hooks(() if is_offline else self._settings.webhooks)
         self._outbox = Outbox(self._store, hooks, client, keys=keys)
         self._sweep = Sweep(self._store, self._settings.sweep, self._outbox.ring)
+        self._feed = Feed()
+        self._store.watch(self._feed.note)
         self._server: Server | None = None
         self._pipeline: Pipeline | None = None
         self._gate: Gate | None = None
+        self._pauses: Pauses | None = None
+        self._durables: Durables | None = None
         self.interrupted_count = 0  # claims of a dead process, found at the start
 
     @property
@@ -90,20 +113,41 @@ class App:
         self.interrupted_count = await self._store.open()
         settings = self._settings
         self._store.subscribe(tuple(hook.subscription for hook in self._outbox.hooks.values()))
-        targets = Targets(settings.providers, mock_only=settings.mock)
+        # Offline no target is asked, so none needs a key.
+        is_mocked = settings.mock or settings.replay.offline
+        targets = Targets(settings.providers, mock_only=is_mocked, forward=settings.forward)
         services = build_services(
             self._store, self._transports, settings, self._tasks, crash_points(settings.crash_at)
         )
         self._gate = services.gate
         self._gate.on_event = self._outbox.ring
+        self._pauses = services.pauses
+        self._durables = services.durables
         pipeline = self._pipeline = Pipeline(services, targets)
         door = FrontDoor(
             ProxyDoor(pipeline, self._transports, targets, settings),
-            Router(endpoint_table(self._store, pipeline, __version__, services.gate, self._outbox)),
+            Router(
+                endpoint_table(
+                    self._store,
+                    pipeline,
+                    __version__,
+                    services.gate,
+                    self._outbox,
+                    pipeline.control(),
+                    services.durables,
+                    pipeline.revisions(),
+                    services.budgets,
+                    self._feed,
+                    self._loaded,
+                    LoginEndpoints(self._guard, is_tls=self._tls is not None),
+                    settings.secrets,
+                )
+            ),
             Assets(),
             settings.server.hosts,
+            self._guard,
         )
-        self._server = Server(door.answer, settings.server)
+        self._server = Server(door.answer, settings.server, tls=self._tls)
         try:
             await self._server.start()
         except BaseException:
@@ -116,7 +160,13 @@ class App:
     def url(self) -> str:
         """The same as a URL, without a path."""
         host, port = self.address
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    @property
+    def offline(self) -> Offline | None:
+        """What answers for the world; None = the world does, or it was not started."""
+        return None if self._pipeline is None else self._pipeline.offline
 
     @property
     def in_flight_count(self) -> int:
@@ -130,9 +180,14 @@ class App:
 
     async def stop(self, drain_s: float) -> None:
         """Finish what is in flight within `drain_s`, then close the record. May be called again."""
+        self._feed.stop()  # pages come back to the next process
         if self._server is not None:
             if self._gate is not None:
                 self._gate.park()  # people take their time; what waits is on record
+            if self._pauses is not None:
+                self._pauses.park()
+            if self._durables is not None:
+                self._durables.park()
             until_s = monotonic_s() + drain_s
             cut = await self._server.stop(drain_s)
             stopped = await self._tasks.close(max(until_s - monotonic_s(), CUT_S))
@@ -233,11 +288,15 @@ def banner(loaded: Loaded, app: App) -> str:
     lines = [
         f"AgentState listening on {url}",
         f"  base_url   {url}/v1",
-        f"  dashboard  {url}/dashboard/",
+        f"  dashboard  {url}/dashboard/{_login_of(settings, app)}",
         f"  database   {Path(settings.store.path).absolute()} "
         f"(durability {settings.store.durability})",
     ]
-    if settings.mock:
+    if settings.replay.offline:
+        lines.append(
+            "  answers    come from the record alone: nothing is sent anywhere, not to webhooks"
+        )
+    elif settings.mock:
         lines.append("  answers    come from the MOCK provider: no model is asked, nothing costs")
     else:
         for row in settings.providers:
@@ -245,7 +304,10 @@ def banner(loaded: Loaded, app: App) -> str:
             lines.append(f"  provider   {row.name:<10} {shown_url(row.base_url)} ({key})")
         own = "; openai has a key, so mock-key means that one" if _has_key(settings) else ""
         lines.append(f"  mock       models named mock/..., and the key mock-key{own}")
-    lines.extend(f"  webhook    {shown_hook(hook)}" for hook in build_hooks(settings.webhooks))
+    if not settings.replay.offline:
+        lines.extend(_fallback_lines(settings))
+        lines.extend(_budget_lines(settings))
+        lines.extend(f"  webhook    {shown_hook(hook)}" for hook in build_hooks(settings.webhooks))
     if app.interrupted_count:
         found = counted(app.interrupted_count, "call")
         lines.append(
@@ -253,6 +315,33 @@ def banner(loaded: Loaded, app: App) -> str:
         )
     lines.extend(f"  warning    {warning}" for warning in loaded.warnings)
     return "\n".join(lines)
+
+
+def _login_of(settings: Settings, app: App) -> str:
+    """Return what makes the dashboard's address a link that logs in, if the token was made here.
+    Browsers keep what stands behind the # to themselves."""
+    return f"#token={app.token}" if settings.server.token == AUTO else ""
+
+
+def _fallback_lines(settings: Settings) -> Iterator[str]:
+    """Yield where the configured fallbacks lead."""
+    targets = Targets(settings.providers, mock_only=settings.mock, forward=settings.forward)
+    chains = [("any model", settings.forward.fallback)] if settings.forward.fallback else []
+    chains += [(route.model, route.fallback) for route in settings.forward.routes]
+    for models, names in chains:
+        found = [targets.examine(name, "openai") for name in names]
+        told = (place if why is None else f"{place} (passed over: {why})" for place, why in found)
+        yield f"  fallback   {models} → {' → '.join(told) or 'none'}"
+
+
+def _budget_lines(settings: Settings) -> Iterator[str]:
+    """Yield the caps that hold for each session."""
+    budget = settings.budget
+    limits = limits_of(Budget(), budget.caps, None)
+    told = [f"{limit.cap} {shown(limit.cap, limit.amount):,}" for limit in limits]
+    then = "a person is asked" if budget.action == "hold" else "429"
+    if told:
+        yield f"  budget     of each session: {', '.join(told)}; then {then}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -277,17 +366,17 @@ def shown_hook(hook: Hook) -> str:
 
 
 def check_bind(settings: Settings) -> None:
-    """Refuse to listen where strangers are: whoever reaches the port can read every prompt.
+    """Refuse to listen where strangers are and ask them nothing: whoever reaches the port can read
+    every prompt.
 
     Raises:
-        SettingError: the host is no loopback address.
+        SettingError: the host is no loopback address, and there is no token.
     """
     host = settings.server.host
-    if not is_loopback(host):
+    if not is_loopback(host) and settings.server.token is None:
         raise SettingError(
             f"server.host is {host!r}: anybody who can reach it could read every prompt and spend "
-            "your keys, since this version has no access token. Listen on 127.0.0.1, and put a "
-            "proxy that asks who is there, or an SSH tunnel, in front."
+            "your keys. Start it with `--token auto` (or set server.token), or listen on 127.0.0.1."
         )
 
 

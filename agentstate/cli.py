@@ -17,11 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentstate import __version__
+from agentstate.cli_export_flags import add_filters
+from agentstate.cli_steer import add_sessions
+from agentstate.cli_tape import add_import, add_record, add_replay
+from agentstate.cli_tools import add_tools
 from agentstate.ground.canonical import JSON
 from agentstate.ground.events import EVENT_KINDS
 from agentstate.ground.load import FILE_NAME, load_settings
 from agentstate.ground.logs import set_up_logs
-from agentstate.ground.settings import REPEATED, Row, read_environment, settings_table
+from agentstate.ground.settings import read_environment
+from agentstate.ground.settings_table import REPEATED, Row, settings_table
+from agentstate.house.export_base import FORMATS
 
 if TYPE_CHECKING:
     from agentstate.cli_server import Record
@@ -120,16 +126,39 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(asked: argparse.Namespace) -> int:
-    flags = {
-        row.name: text
-        for row in settings_table()
-        if row.flag is not None and (text := getattr(asked, row.name)) is not None
-    }
-    loaded = load_settings(flags, read_environment(), Path.cwd(), asked.config)
+    loaded = load_settings(_flags(asked), read_environment(), Path.cwd(), asked.config)
     set_up_logs(loaded.settings.log)
     from agentstate.app import serve
 
     return serve(loaded)
+
+
+def _flags(asked: argparse.Namespace) -> dict[str, str]:
+    return {
+        row.name: text
+        for row in settings_table()
+        if row.flag is not None and (text := getattr(asked, row.name)) is not None
+    }
+
+
+# -- doctor
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    _add_serve(parser)  # what is examined is what `serve` would start with the same flags
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    from agentstate.cli_doctor import print_findings
+
+    return print_findings(
+        _flags(asked),
+        read_environment(),
+        asked.config,
+        as_json=asked.json,
+        is_offline=getattr(asked, "replay.offline") is not None,
+    )
 
 
 # -- demo
@@ -152,6 +181,9 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     hitl.set_defaults(demo=_demo_hitl)
+    full = demos.add_parser("full", help="show and check every feature once", allow_abbrev=False)
+    full.set_defaults(demo=_demo_full)
+    full.add_argument("--keep", action="store_true", help="leave the proxy running, until Ctrl-C")
 
 
 def _demo(asked: argparse.Namespace) -> int:
@@ -169,6 +201,12 @@ def _demo_hitl(asked: argparse.Namespace) -> int:
     from agentstate.house.demo_hitl import hitl
 
     return hitl(_watch)
+
+
+def _demo_full(asked: argparse.Namespace) -> int:
+    from agentstate.house.demo_full import full
+
+    return full(keeps=asked.keep)
 
 
 # -- bench
@@ -189,31 +227,14 @@ def _bench(asked: argparse.Namespace) -> int:
 
 
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    listing = actions.add_parser(
-        "list", help="all sessions, the last active first", allow_abbrev=False
-    )
-    listing.set_defaults(action=_sessions_list)
-    showing = actions.add_parser("show", help="one session and its steps", allow_abbrev=False)
-    showing.set_defaults(action=_sessions_show)
-    showing.add_argument("session", metavar="ID")
-    for action in (listing, showing):
-        action.add_argument("--json", action="store_true", help="print JSON")
-        action.add_argument(
-            "--url", default=DEFAULT_URL, help=f"where the server listens ({DEFAULT_URL})"
-        )
+    add_sessions(parser, DEFAULT_URL, _add_url, _record, _login)
 
 
-def _sessions_list(asked: argparse.Namespace) -> int:
-    from agentstate.cli_sessions import print_sessions
-
-    return print_sessions(asked.url, as_json=asked.json)
+# -- tools
 
 
-def _sessions_show(asked: argparse.Namespace) -> int:
-    from agentstate.cli_sessions import print_session
-
-    return print_session(asked.url, asked.session, as_json=asked.json)
+def _add_tools(parser: argparse.ArgumentParser) -> None:
+    add_tools(parser, _add_url, _record, _login)
 
 
 # -- approvals
@@ -303,6 +324,30 @@ def _login() -> str | None:
     return next((environ[name] for name in LOGIN_NAMES if environ.get(name)), None)
 
 
+# -- export
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", metavar="ID", help="of one session (default: all)")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="(default: openai)")
+    add_filters(parser)
+    parser.add_argument("--out", type=Path, default=Path("-"), metavar="FILE", help="(stdout: -)")
+    parser.add_argument("--manifest", action="store_true", help="write FILE's manifest beside it")
+    parser.add_argument("--report", action="store_true", help="what was found in it, and no data")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    _add_url(parser)
+
+
+def _export(asked: argparse.Namespace) -> int:
+    from agentstate.cli_export import Order, export, print_report
+
+    order = Order.of(vars(asked))
+    with _record(asked) as record:
+        if asked.report:
+            return print_report(record, order, as_json=asked.json)
+        return export(record, order)
+
+
 # -- policy
 
 
@@ -360,6 +405,25 @@ def _webhook_test(asked: argparse.Namespace) -> int:
     return print_tests(loaded, asked.name, asked.kind, as_json=asked.json)
 
 
+# -- cassettes
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    add_import(parser, _add_url, _record, _login)
+
+
+def _record_calls(asked: argparse.Namespace) -> int:
+    from agentstate.cli_run import Recorder
+
+    return Recorder(asked).run()
+
+
+def _replay_calls(asked: argparse.Namespace) -> int:
+    from agentstate.cli_run import Replayer
+
+    return Replayer(asked).run()
+
+
 # -- what several verbs share
 
 
@@ -385,10 +449,16 @@ def _record(asked: argparse.Namespace) -> AbstractContextManager[Record]:
 # A new verb is one row here.
 VERBS = (
     Verb("serve", "start the proxy (the default verb)", _add_serve, _serve, settings_help),
+    Verb("doctor", "find out what is wrong, and say what to do", _add_doctor, _doctor),
     Verb("demo", "show what it does, with no key and no network", _add_demo, _demo),
     Verb("bench", "measure what it promises, on this machine", _add_bench, _bench),
-    Verb("sessions", "look at the sessions of a running server", _add_sessions, _act),
+    Verb("sessions", "look at runs and steer them: roll back, pause, resume", _add_sessions, _act),
     Verb("approvals", "decide on calls that wait for a person", _add_approvals, _act),
+    Verb("tools", "calls that must not happen twice: which are unknown?", _add_tools, _act),
+    Verb("export", "write runs as training data: JSON lines for fine-tuning", _add_export, _export),
+    Verb("import", "read a cassette back into the record", _add_import, _act),
+    Verb("record", "run a command and write its calls to a cassette", add_record, _record_calls),
+    Verb("replay", "run a command on a cassette: no key, no network", add_replay, _replay_calls),
     Verb("policy", "try out what the gate asks about", _add_policy, _act),
     Verb("webhook", "try out who is told what happens", _add_webhook, _act),
 )

@@ -85,8 +85,9 @@ def approval_lines(
 
     Of a text longer than `chars_max` the beginning is shown, and how much is missing.
     """
-    where = f"session {one_line(row['session'])}, step {row['step_number']}"
-    facts = [f"{one_line(row['tool'])}   {where}   {one_line(row['model'])}"]
+    place = "durable tool" if row["step_number"] is None else f"step {row['step_number']}"
+    where = f"session {one_line(row['session'])}, {place}"
+    facts = [f"{one_line(row['tool'])}   {where}   {one_line(row['model'])}".rstrip()]
     ends = "" if row["deadline_ms"] is None else f", until {moment(row['deadline_ms'])}"
     facts.append(f"    id       {one_line(row['approval_id'])}, {row['status']}")
     facts.append(f"    asked    {moment(row['asked_ms'])}{ends}")
@@ -95,6 +96,8 @@ def approval_lines(
         facts.append(f"    because  {cell(row['why'], RULE_CHARS_MAX)}")
     if row["kind"] == "request":
         facts.append("    This is a whole request: nothing of it has gone to the model yet.")
+    if row["kind"] == "durable":
+        facts.append("    The tool itself asks, before it acts.")
     if row["kind"] == "text":
         facts.append("    The call is spelled in the answer's text, so it cannot be edited.")
     for fact in facts:
@@ -122,6 +125,8 @@ def decision_line(row: Mapping[str, Any]) -> str:
         edited = "" if row["edited_arguments"] is None else " with edited arguments"
         return f"{what} was approved{edited}{by}{reason}"
     follows = {"continue": "; the model is told and goes on", "stop": "; the call ends with 403"}
+    if row["kind"] == "durable":
+        follows = dict.fromkeys(follows, "; the tool does not act")
     return f"{what} was rejected{by}{reason}{follows.get(row['then'], '')}"
 
 
@@ -170,7 +175,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["status"],
         moment(row["asked_ms"]),
         cell(row["session"]),
-        str(row["step_number"]),
+        "-" if row["step_number"] is None else str(row["step_number"]),
         cell(row["tool"]),
         cell(row["arguments"]),
         cell(row["rule"]),

@@ -11,6 +11,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+from agentstate.cli_budget import budget_lines
 from agentstate.cli_server import RemoteRecord, read_pages
 from agentstate.cli_table import cell, moment, print_table
 
@@ -33,21 +34,64 @@ def print_sessions(url: str, *, as_json: bool) -> int:
 def print_session(url: str, session: str, *, as_json: bool) -> int:
     """Print a session and all its steps; return the exit code."""
     path = f"/api/sessions/{quote(session, safe='')}"
-    pages = [page.value for page in read_pages(RemoteRecord(url), path)]
+    pages = [page.value for page in read_pages(RemoteRecord(url), path, "detail=1&")]
     row = pages[0]["session"]
     steps = [step for page in pages for step in page["steps"]]
+    budget = pages[0].get("budget")  # an older server tells nothing of it
     if as_json:
-        print(json.dumps({"session": row, "steps": steps}, indent=2))
+        shown = {"session": row, "steps": steps} | ({"budget": budget} if budget else {})
+        print(json.dumps(shown, indent=2))
         return 0
     tokens = f"{row['input_tokens']} tokens in, {row['output_tokens']} out"
     print(f"{cell(row['session'])}: {row['status']}, {row['steps']} steps, {tokens}")
+    if row.get("status_reason"):
+        by = f" by {cell(row['status_by'])}" if row["status_by"] else ""
+        print(f"{row['status']} since {moment(row['status_ms'])}{by}: {cell(row['status_reason'])}")
     saved = _usd(row["saved_microusd"])
     print(f"cost {_session_cost(row)}; {row['replays']} replays saved {saved}")
+    if budget and budget["caps"]:
+        print("\n".join(["budget", *budget_lines(budget)]))
     if steps:
         print()
         head = ("STEP", "STATE", "MODEL", "TOKENS", "COST", "MS", "REPLAYS", "ANSWER")
         print_table(head, [_step_cells(step) for step in steps])
+    _print_attempts(steps)
+    _print_answers(steps)
     return 0
+
+
+def _print_attempts(steps: list[dict[str, Any]]) -> None:
+    """Print how steps that took more than one attempt came to their answer."""
+    several = [step for step in steps if len(step.get("attempts") or ()) > 1]
+    if several:
+        print("\nSteps that took more than one attempt:")
+    for step in several:
+        print(f"  {step['step_number']}  " + "; then ".join(map(_attempt, step["attempts"])))
+
+
+def _print_answers(steps: list[dict[str, Any]]) -> None:
+    """Print the answers of steps that have had more than one."""
+    several = [step for step in steps if len(step.get("answers") or ()) > 1]
+    if several:
+        print("\nSteps that have had more than one answer:")
+    for step in several:
+        print(f"  {step['step_number']}  (index {step['index']})")
+        for row in step["answers"]:
+            mark = "stands" if row["stands"] else "taken back" if row["is_taken_back"] else ""
+            who = f" by {cell(row['by'])}" if row["by"] else ""
+            why = f" ({cell(row['reason'])})" if row["reason"] else ""
+            kind = {"recorded": "recorded", "edit": "edited", "rerun": "asked again"}[row["kind"]]
+            text = cell(row["response"] or "(no text)")
+            print(f"     {row['answer_id']:>5}  {mark:<10} {kind}{who}{why}: {text}")
+
+
+def _attempt(attempt: dict[str, Any]) -> str:
+    """Return one attempt in few words: where, and how it ended."""
+    place = cell(f"{attempt['provider']}/{attempt['model']}")
+    if attempt["ok"]:
+        return f"{place} answered"
+    status = attempt["status"]
+    return f"{place} {status if status else attempt['error_code']}"
 
 
 def _session_cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -67,13 +111,14 @@ def _step_cells(row: dict[str, Any]) -> tuple[str, ...]:
     usage = row["usage"]
     return (
         str(row["step_number"]),
-        row["state"],
+        "taken back" if row.get("rolled_back_ms") else row["state"],
         cell(row["model"]),
         "-" if usage is None else str(usage["total_tokens"]),
         _usd(row["cost_microusd"]),
         "-" if row["latency"] is None else f"{row['latency']:.0f}",
         str(row["replays"]),
-        cell(row["error"] or row["response"] or ""),
+        # A try that failed since takes nothing from an answer that stands.
+        cell((row["state"] != "complete" and row["error"]) or row["response"] or ""),
     )
 
 

@@ -41,11 +41,19 @@ class Case:
         return dict(self.client.get("setup", {}))
 
     @property
-    def needs_own_proxy(self) -> bool:
-        """Whether it measures or harms the proxy, so that it cannot share one."""
+    def harms_proxy(self) -> bool:
+        """Whether it measures or hurts the proxy, which then need not end well."""
         actions = {item.get("action") for item in self.client.get("then", [])}
-        is_alone = not {"disk", "webhooks"}.isdisjoint(self.setup)
-        return "proxy" in self.expect or is_alone or "restart_proxy" in actions
+        return "proxy" in self.expect or "disk" in self.setup or "restart_proxy" in actions
+
+    @property
+    def needs_own_proxy(self) -> bool:
+        """Whether it cannot share a proxy: it harms it, or has servers of its own behind it."""
+        return self.harms_proxy or not {"webhooks", "fallback", "route"}.isdisjoint(self.setup)
+
+    def entries_to(self, name: str) -> list[dict[str, Any]]:
+        """Return the part of the script that one server plays."""
+        return [entry for entry in self.upstream if entry["to"] == name]
 
 
 def load_cases() -> list[Case]:

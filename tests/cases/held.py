@@ -83,6 +83,9 @@ class Asking:
             connection.receive(self.got)
 
 
+EXPORTS = ("export", "export_session")  # nothing to decide: the checks of `expect.export` do it
+
+
 @dataclass(slots=True)
 class Held:
     """A held request as it was seen."""
@@ -102,7 +105,11 @@ def question_count(case: Case) -> int:
 
 def decisions_of(case: Case) -> list[dict[str, Any]]:
     """Return what is done while the first request of a case is held; [] = it is not."""
-    then = [item for item in case.client.get("then", []) if "at" not in item]
+    then = [
+        item
+        for item in case.client.get("then", [])
+        if "at" not in item and item.get("action") not in EXPORTS
+    ]
     if "approve_after_ms" in case.setup:
         then.append({"action": "approve", "after_ms": case.setup["approve_after_ms"]})
     if question_count(case) > 0:

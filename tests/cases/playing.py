@@ -17,6 +17,7 @@ from typing import Any
 from tests.cases import held, told
 from tests.cases.files import Case, to_bytes
 from tests.cases.held import Asking, Held
+from tests.cases.staging import FALLBACK, ROUTED, Stage, reply_of
 from tests.cases.tables import DISK_FILLS
 from tests.cases.told import Told
 from tests.helpers.proxy import Proxy
@@ -31,11 +32,12 @@ from tests.helpers.raw_client import (
 )
 from tests.helpers.reading import ChatRead, read_chat, read_events, read_messages
 from tests.helpers.services import Service
-from tests.helpers.upstream import End, Gate, Reply, Upstream
+from tests.helpers.upstream import Gate, Upstream
 
 DEFAULT_SESSION = "s1"  # renamed, so that many cases can share one proxy
 SMALL_WINDOW_BYTES = 16 * 1024
 WATCH_EVERY_S = 0.05
+PATIENCE_S = 60.0  # of a client; no case lasts as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,89 +76,6 @@ def sending_of(client: Mapping[str, Any], session: str, base: Sending | None = N
     )
 
 
-_ENDS: dict[str, End] = {
-    "ok": "ok",
-    "hang": "stall",
-    "rst": "reset",
-    "eof_no_terminator": "eof_no_terminator",
-}
-_SWALLOWS = "accepts the next request bytes, sends nothing, closes"
-_ENTRY_KEYS = {
-    "to", "api", "status", "headers", "framing", "chunks", "body", "body_raw", "delays_ms", "end",
-    "write_size", "content_length", "close_idle_after_ms", "then_socket",
-}  # fmt: skip
-
-
-def reply_of(entry: Mapping[str, Any], scale: float, gate: Gate | None = None) -> Reply:
-    """Build the upstream's reply that an entry describes."""
-    assert not (unknown := set(entry) - _ENTRY_KEYS), (
-        f"an upstream entry has unknown keys {unknown}"
-    )
-    if "chunks" in entry:
-        chunks = tuple(to_bytes(chunk) for chunk in entry["chunks"])
-    elif "body_raw" in entry:
-        chunks = (to_bytes(entry["body_raw"]),)
-    else:
-        chunks = (json.dumps(entry["body"]).encode(),)
-    idle_ms = entry.get("close_idle_after_ms")
-    then_socket = entry.get("then_socket")
-    assert then_socket in (None, _SWALLOWS)
-    return Reply(
-        status=entry["status"],
-        headers=tuple((n.encode(), to_bytes(v)) for n, v in entry["headers"].items()),
-        chunks=chunks,
-        framing=entry.get("framing", "length"),
-        delays_s=tuple(ms / 1000 * scale for ms in entry.get("delays_ms", ())),
-        write_size=entry.get("write_size"),
-        content_length=entry.get("content_length"),
-        end=_ENDS[entry["end"]],
-        gate=gate,
-        close_idle_after_s=None if idle_ms is None else idle_ms / 1000 * scale,
-        swallow_next=then_socket is not None,
-    )
-
-
-def service_of(case: Case) -> Service | None:
-    """Make the service that a case tells; None = it tells none."""
-    entries = [entry for entry in case.upstream if told.kind_of(entry) is not None]
-    kinds = {kind for entry in entries if (kind := told.kind_of(entry)) is not None}
-    assert [entry["to"] for entry in entries] == case.setup.get("webhooks", [])
-    if not kinds:
-        return None
-    [kind] = kinds
-    return Service(kind, [reply_of(entry, case.scale) for entry in entries])
-
-
-# How a case's `setup` is said to the proxy. A value that is neither here nor below is an error.
-_SETUP = {
-    "first_token_timeout_s": "AGENTSTATE_FORWARD_FIRST_BYTE_TIMEOUT_S",
-    "idle_timeout_s": "AGENTSTATE_FORWARD_GAP_TIMEOUT_S",
-}
-# What is played, not set. There are no retries to set yet: later.
-_PLAYED = ("disk", "retries", "approve_after_ms", "webhooks")
-_NOBODY_THERE = "http://127.0.0.1:9/hooks/nobody"  # the discard port: nothing listens
-
-
-def env_of(case: Case) -> dict[str, str]:
-    """Return the proxy's environment for a case."""
-    env: dict[str, str] = {}
-    for key, value in case.setup.items():
-        if key in _PLAYED:
-            continue
-        if key == "sensitive_tools":
-            if value:
-                env["AGENTSTATE_GATE_TOOLS"] = json.dumps(value)
-                env["AGENTSTATE_GATE_HEARTBEAT_S"] = str(held.HEARTBEAT_S * case.scale)
-            continue
-        if key == "webhook":
-            assert value == "connection refused", f"no webhook plays {value}"
-            env["WEBHOOK_URL"] = _NOBODY_THERE
-            continue
-        scaled = value * case.scale if key.endswith("_s") else value
-        env[_SETUP[key]] = str(scaled)
-    return env
-
-
 # --- playing --------------------------------------------------------------------------------------
 
 
@@ -170,11 +89,12 @@ class Play:
     session: str  # as the record names it; '' = the case names none
     sending: Sending
     gate: Gate | None  # lets the upstream's events out one by one; None = they go freely
+    fallback: Upstream | None = None  # None = the case has none
     first: Reception = field(default_factory=lambda: Reception(0.0))
     later: list[Reception] = field(default_factory=list)  # of `then`, in order
     added: list[int] = field(default_factory=list)  # upstream calls each of them caused
     steps: list[dict[str, Any]] = field(default_factory=list)  # after the first request
-    calls_of_first: int = 0
+    calls_of_first: int = 0  # at all upstreams together
     service: Service | None = None  # the webhook's; None = the case has none
     told: Told | None = None  # what it was told of the first request
     waited: Held | None = None  # how the first request waited at the gate; None = it did not
@@ -184,17 +104,24 @@ class Play:
     memory_kib: list[int] = field(default_factory=list)  # before, then after
 
     @classmethod
-    def of(
-        cls, case: Case, proxy: Proxy, upstream: Upstream, service: Service | None = None
-    ) -> Play:
-        """Load the upstream with the case's script and make the first request ready."""
+    def of(cls, case: Case, stage: Stage) -> Play:
+        """Load the upstreams with the case's script and make the first request ready."""
         fills = case.setup.get("disk") == DISK_FILLS
         is_gated = fills or "events_forwarded_within_ms" in case.expect.get("client", {})
         gate = Gate() if is_gated else None
-        model = [entry for entry in case.upstream if told.kind_of(entry) is None]
-        upstream.load([reply_of(entry, case.scale, gate) for entry in model])
-        sending = sending_of(case.client, f"{case.name}.session")
-        return cls(case, proxy, upstream, _session_of(sending), sending, gate, service=service)
+        stage.upstream.load(
+            [reply_of(entry, case.scale, gate) for entry in case.entries_to("primary")]
+        )
+        if stage.fallback is not None:
+            stage.fallback.load(
+                [reply_of(entry, case.scale) for entry in case.entries_to(FALLBACK)]
+            )
+        client = _by_prefix(case.client) if "route" in case.setup else case.client
+        sending = sending_of(client, f"{case.name}.session")
+        return cls(
+            case, stage.proxy, stage.upstream, _session_of(sending), sending, gate,
+            fallback=stage.fallback, service=stage.service,
+        )  # fmt: skip
 
     def run(self) -> None:
         """Play all requests of the case."""
@@ -209,7 +136,7 @@ class Play:
             self.first = self._play_first()
             for thread in threads:
                 thread.join()
-        self.calls_of_first = len(self.upstream.received)
+        self.calls_of_first = self.call_count
         # A call whose client left goes on; its retry is to find it in flight.
         is_left_running = self.first.ending == "left" and len(then) > len(beside)
         if not is_left_running:
@@ -221,15 +148,31 @@ class Play:
                 self._play_then(item)
         if is_left_running:
             self._read_steps()
-        unscripted = [call.target for call in self.upstream.unscripted]
+        unscripted = [call.target for server in self.upstreams for call in server.unscripted]
         assert not unscripted, f"calls upstream that the case does not know: {unscripted}"
 
     def ask(self, sending: Sending, until: Stop | None = None) -> Reception:
-        """Make one request of the client."""
+        """Make one request of the client. It gives up when it must: heartbeats could go on."""
+        gives_up_s = time.perf_counter() + PATIENCE_S
+
+        def is_over(got: Reception) -> bool:
+            assert time.perf_counter() < gives_up_s, f"no end came: {got.body!r}"
+            return until is not None and until(got)
+
         return ask(
             self.proxy.address, sending.method, sending.target, sending.headers, sending.body,
-            until=until,
+            until=is_over,
         )  # fmt: skip
+
+    @property
+    def upstreams(self) -> tuple[Upstream, ...]:
+        """The servers that play models."""
+        return (self.upstream,) if self.fallback is None else (self.upstream, self.fallback)
+
+    @property
+    def call_count(self) -> int:
+        """How many calls went upstream so far."""
+        return sum(len(server.received) for server in self.upstreams)
 
     @property
     def first_read(self) -> ChatRead:
@@ -268,7 +211,7 @@ class Play:
         read = client.get("read")
         match read:
             case None:
-                return self.ask(self.sending, _opener(self.gate))
+                return self.ask(self.sending, self._opener())
             case {"before_head": True, "close_after_ms": int(ms)}:
                 return self._send_and_leave(ms)
             case {"after_events": int(count), "then": "close"}:
@@ -277,6 +220,35 @@ class Play:
                 return self._send_and_not_read(ms)
             case _:
                 raise AssertionError(f"no such way of reading: {read}")
+
+    def _opener(self) -> Stop | None:
+        """Let the upstream's next event out only when the one before has reached the client."""
+        gate = self.gate
+        if gate is None:
+            return None
+        opened = self._together()
+        gate.open(opened)
+
+        def on_piece(got: Reception) -> bool:
+            nonlocal opened
+            seen = len(read_events(got.body))
+            if seen >= opened:
+                gate.open(seen + 1 - opened)
+                opened = seen + 1
+            return False
+
+        return on_piece
+
+    def _together(self) -> int:
+        """Return how many events go out at once at first: while something is left to try, those
+        before the first content are withheld until that has come."""
+        if self.case.setup.get("retries") == 0:
+            return 1
+        chunks = reply_of(self.case.upstream[0], 1.0).chunks
+        counts = range(1, len(chunks) + 1)
+        return next(
+            n for n in counts if read_chat("text/event-stream", b"".join(chunks[:n])).first.text
+        )
 
     def _play_held(self, decisions: list[dict[str, Any]]) -> Reception:
         read = self.case.client.get("read", {"idle_timeout_ms": 1000 * TIMEOUT_S / self.case.scale})
@@ -356,10 +328,12 @@ class Play:
         if item["at"] == "after_success":
             assert self.first.status in (200, 400), self.first.status
         self._pass_time(item.get("sleep_ms", 0))
-        before = len(self.upstream.received)
+        before = self.call_count
+        seen = len(self.upstream.received)
         sending = sending_of(item, self.session, self.sending)
         got = self._ask_and_decide(sending, item) if "action" in item else self.ask(sending)
-        added = self.upstream.received[before:]
+        added = self.upstream.received[seen:]
+        assert self.call_count - before == len(added), "a follow-up went to a fallback"
         self.later.append(got)
         self.added.append(len(added))
         match item.get("expect"):
@@ -398,22 +372,10 @@ def _session_of(sending: Sending) -> str:
         return raw.decode("latin-1").strip()
 
 
-def _opener(gate: Gate | None) -> Stop | None:
-    """Let the upstream's next event out only when the one before has reached the client."""
-    if gate is None:
-        return None
-    gate.open()
-    opened = 1
-
-    def on_piece(got: Reception) -> bool:
-        nonlocal opened
-        seen = len(read_events(got.body))
-        if seen >= opened:
-            gate.open(seen + 1 - opened)
-            opened = seen + 1
-        return False
-
-    return on_piece
+def _by_prefix(client: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client that names the provider of its route before the model."""
+    body = client["body"]
+    return {**client, "body": {**body, "model": f"{ROUTED}/{body['model']}"}}
 
 
 class Watch:

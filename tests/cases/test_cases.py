@@ -12,69 +12,56 @@ from pathlib import Path
 import pytest
 
 from tests.cases.files import Case, load_cases
-from tests.cases.playing import env_of, service_of
 from tests.cases.runner import play
+from tests.cases.staging import Stage, env_of, set_up
 from tests.cases.tables import DISK_FULL
-from tests.cases.told import configuration_of
-from tests.helpers.proxy import Proxy
-from tests.helpers.upstream import Upstream
 
 pytestmark = pytest.mark.slow
 
 
-class Proxies:
+class Stages:
     """One proxy per configuration, started when first asked for."""
 
     def __init__(self, folder: Path, life: ExitStack) -> None:
         self._folder = folder
         self._life = life  # stops them all; each must end cleanly
-        self._found: dict[tuple[tuple[str, str], ...], tuple[Proxy, Upstream]] = {}
+        self._found: dict[tuple[tuple[str, str], ...], Stage] = {}
 
-    def of(self, case: Case) -> tuple[Proxy, Upstream]:
-        """Return the shared proxy of a case's configuration and its upstream."""
-        env = env_of(case)
-        key = tuple(sorted(env.items()))
-        if key not in self._found or not self._found[key][0].is_running:
-            upstream = self._life.enter_context(Upstream())
-            db = self._folder / f"{case.name}.db"
-            proxy = self._life.enter_context(Proxy(upstream_url=upstream.url, db=db, env=env))
-            self._found[key] = proxy, upstream
+    def of(self, case: Case) -> Stage:
+        """Return the shared stage of a case's configuration."""
+        key = tuple(sorted(env_of(case).items()))
+        if key not in self._found or not self._found[key].proxy.is_running:
+            self._found[key] = set_up(case, self._folder, self._life)
         return self._found[key]
 
 
 @pytest.fixture(scope="module")
-def proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxies]:
-    """The shared proxies."""
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stages]:
+    """The shared stages."""
     with ExitStack() as life:
-        yield Proxies(tmp_path_factory.mktemp("cases"), life)
+        yield Stages(tmp_path_factory.mktemp("cases"), life)
 
 
 @pytest.mark.parametrize("case", load_cases(), ids=lambda case: case.name)
-def test_case(case: Case, proxies: Proxies, tmp_path: Path) -> None:
+def test_case(case: Case, stages: Stages, tmp_path: Path) -> None:
     if case.later is not None:
         pytest.skip(case.later)
     if case.needs_own_proxy:
         _play_alone(case, tmp_path)
-        return
-    proxy, upstream = proxies.of(case)
-    play(case, proxy, upstream)
+    else:
+        play(case, stages.of(case))
 
 
 def _play_alone(case: Case, folder: Path) -> None:
     with ExitStack() as life:
-        upstream = life.enter_context(Upstream())
-        if (service := service_of(case)) is not None:
-            life.enter_context(service)
-            (folder / "agentstate.toml").write_text(configuration_of(service))
-        proxy = life.enter_context(
-            Proxy(upstream_url=upstream.url, db=folder / "own.db", env=env_of(case))
-        )
+        stage = set_up(case, folder, life)
         if case.setup.get("disk") == DISK_FULL:
-            proxy.set_disk(is_full=True)
+            stage.proxy.set_disk(is_full=True)
         try:
-            play(case, proxy, upstream, service)
+            play(case, stage)
         finally:
-            proxy.kill()  # it was hurt on purpose, or has a long answer left to read
+            if case.harms_proxy:
+                stage.proxy.kill()  # it was hurt on purpose, or has a long answer left to read
 
 
 def test_every_case_is_there_and_most_are_played() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.cases.checks import PARTS, check_all
 from tests.cases.files import Case, apply_row, expand, load_cases, to_bytes
 from tests.cases.held import as_let_out, decisions_of, make_decision, question_count
 from tests.cases.playing import Play, sending_of
+from tests.cases.staging import configuration_of, env_of
 from tests.cases.tables import DIFFERS, LATER, SET_UP, Settled
 from tests.helpers.proxy import Proxy
 from tests.helpers.raw_client import Piece, Reception
@@ -23,7 +25,8 @@ def played(expect: dict[str, Any], tmp_path: Any) -> Play:
     case = Case("none", "none", {}, [], expect, None, None, 1.0)
     proxy = Proxy(upstream_url="http://127.0.0.1:9", db=tmp_path / "none.db")
     sending = sending_of({"method": "GET", "path": "/"}, "none")
-    return Play(case, proxy, Upstream(), "none", sending, None, Reception(0.0, status=200))
+    got = Reception(0.0, status=200)
+    return Play(case, proxy, Upstream(), "none", sending, None, first=got)
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.name)
@@ -98,6 +101,66 @@ def test_a_value_of_the_matrix_that_is_a_list_also_gives_its_items() -> None:
         tuple(case.variant) for case in hosts
     ]
     assert None in [each["origin"] for each in sent], "one of them has no Origin at all"
+
+
+def set_up_case(
+    setup: dict[str, Any], path: str = "/v1/chat/completions", api: str = "anthropic"
+) -> Case:
+    """Return a case with this set-up and one reply in this form."""
+    client = {"path": path, "setup": setup}
+    return Case("none", "none", client, [{"to": "primary", "api": api}], {}, None, None, 0.5)
+
+
+def test_a_case_with_a_fallback_tries_each_target_once_unless_it_says_more() -> None:
+    name = "AGENTSTATE_FORWARD_RETRIES"
+
+    assert name not in env_of(set_up_case({}))
+    assert env_of(set_up_case({"fallback": ["fallback"]}))[name] == "0"
+    assert env_of(set_up_case({"fallback": ["fallback"], "retries": 3}))[name] == "3"
+
+
+def test_heartbeats_and_when_a_stream_is_begun_for_them_are_scaled_alike() -> None:
+    assert env_of(set_up_case({"heartbeat_s": 6})) == {
+        "AGENTSTATE_GATE_HEARTBEAT_S": "3.0",
+        "AGENTSTATE_FORWARD_COMMIT_AFTER_S": "5.0",
+    }
+
+
+def test_an_unknown_part_of_a_set_up_is_an_error() -> None:
+    with pytest.raises(KeyError, match="nonsense"):
+        env_of(set_up_case({"nonsense": 1}))
+
+
+def test_a_route_is_a_provider_and_a_fallback_a_further_one() -> None:
+    route = "openai-chat client -> anthropic upstream"
+    case = set_up_case({"route": route, "fallback": ["fallback"]})
+
+    found = tomllib.loads(configuration_of(case, Upstream(), Upstream(), None))
+
+    assert [(row["name"], row["dialect"]) for row in found["provider"]] == [
+        ("routed", ["anthropic_messages"]),
+        ("fallback", ["openai_chat"]),
+    ]
+    assert len({row["api_key"] for row in found["provider"]}) == 2
+    assert found["forward"] == {"fallback": ["fallback/stand-in"]}
+    assert configuration_of(set_up_case({}), Upstream(), None, None) == ""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        set_up_case({"route": "openai-chat client -> anthropic upstream"}, path="/v1/messages"),
+        set_up_case({"route": "openai-chat client -> anthropic upstream"}, api="gemini"),
+    ],
+)
+def test_a_route_that_is_not_the_cases_is_an_error(case: Case) -> None:
+    with pytest.raises(AssertionError):
+        configuration_of(case, Upstream(), None, None)
+
+
+def test_a_route_nobody_plays_is_an_error() -> None:
+    with pytest.raises(KeyError, match="pigeon"):
+        configuration_of(set_up_case({"route": "by pigeon"}), Upstream(), None, None)
 
 
 def held_case(setup: dict[str, Any], expect: dict[str, Any] | None = None) -> Case:

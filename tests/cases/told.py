@@ -37,8 +37,15 @@ class Told:
 
 def kind_of(entry: Mapping[str, Any]) -> Kind | None:
     """Return which service an entry of a script belongs to; None = the model."""
-    assert entry["to"] in ("primary", "slack", "discord"), f"nothing plays {entry['to']}"
-    return None if entry["to"] == "primary" else entry["to"]
+    match entry["to"]:
+        case "primary" | "fallback":
+            return None
+        case "slack":
+            return "slack"
+        case "discord":
+            return "discord"
+        case other:
+            raise AssertionError(f"nothing plays {other}")
 
 
 def configuration_of(service: Service) -> str:

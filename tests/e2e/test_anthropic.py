@@ -29,7 +29,7 @@ from tests.dialects.samples_anthropic import (
     start,
     text_block,
 )
-from tests.helpers.proxy import Proxy
+from tests.helpers.proxy import ONCE, Proxy
 from tests.helpers.raw_client import ask
 from tests.helpers.upstream import Reply, Upstream, json_reply, sse_reply
 
@@ -74,7 +74,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     folder: Path = tmp_path_factory.mktemp("anthropic")
     with (
         Upstream() as upstream,
-        Proxy(upstream_url=upstream.url, db=folder / "record.db") as proxy,
+        Proxy(upstream_url=upstream.url, db=folder / "record.db", env=ONCE) as proxy,
     ):
         yield Rig(proxy, upstream, sdk)
 

@@ -147,7 +147,7 @@ def test_the_session_waits_while_its_call_is_held(
     page.goto("#/sessions/run")
 
     page.locator(".head .badge", has_text="Waiting").wait_for()
-    page.get_by_role("link", name="send_email waits").click()
+    page.locator(".note[data-is=waiting]").get_by_role("link", name="send_email").click()
     page.locator(".detail[aria-busy=false] h2").wait_for()
     page.keyboard.press("a")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.proxy import Proxy
+from tests.helpers.proxy import ONCE, Proxy
 from tests.helpers.raw_client import Pair, Reception, ask
 from tests.helpers.upstream import Reply, Upstream, json_reply, sse_reply
 
@@ -62,7 +62,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
             f'[[provider]]\nname = "gemini"\nbase_url = "{upstream.url}/v1beta/openai"\n',
             encoding="utf-8",
         )
-        with Proxy(upstream_url="http://127.0.0.1:9", db=tmp_path / "record.db") as proxy:
+        with Proxy(upstream_url="http://127.0.0.1:9", db=tmp_path / "record.db", env=ONCE) as proxy:
             yield Rig(proxy, upstream)
 
 

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.helpers.proxy import Proxy
+from tests.helpers.proxy import ONCE, Proxy
 from tests.helpers.raw_client import Connection, Pair, Reception, render_request
 from tests.helpers.reading import read_chat, read_events
 from tests.helpers.upstream import Gate, Received, Reply, Upstream, json_reply, model_reply
@@ -99,7 +99,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Proxy, Gat
     folder = tmp_path_factory.mktemp("house")
     with (
         GatedUpstream() as upstream,
-        Proxy(upstream_url=upstream.url, db=folder / "record.db") as proxy,
+        Proxy(upstream_url=upstream.url, db=folder / "record.db", env=ONCE) as proxy,
     ):
         yield proxy, upstream
 
@@ -472,7 +472,7 @@ def test_a_stream_can_be_replayed_with_its_own_timing(tmp_path: Path) -> None:
         Proxy(
             upstream_url=upstream.url,
             db=tmp_path / "record.db",
-            env={"AGENTSTATE_REPLAY_SPEED": "recorded"},
+            env={"AGENTSTATE_REPLAY_SPEED": "recorded", **ONCE},
         ) as proxy,
     ):
         rig = Rig(proxy, upstream, "paced")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.proxy import Proxy
+from tests.helpers.proxy import ONCE, Proxy
 from tests.helpers.raw_client import Pair, Reception, ask
 from tests.helpers.reading import read_chat, read_events
 from tests.helpers.upstream import Gate, Received, Reply, Upstream, model_reply
@@ -56,16 +56,18 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     """Start both."""
     with (
         GatedUpstream() as upstream,
-        Proxy(upstream_url=upstream.url, db=tmp_path / "record.db") as proxy,
+        Proxy(upstream_url=upstream.url, db=tmp_path / "record.db", env=ONCE) as proxy,
     ):
         yield Rig(proxy, upstream)
 
 
-def read_in_lockstep(rig: Rig, number: int, headers: tuple[Pair, ...] = ()) -> Reception:
-    """Ask for a stream and let each event out when the one before has come."""
+def read_in_lockstep(
+    rig: Rig, number: int, headers: tuple[Pair, ...] = (), *, begun: int = 1
+) -> Reception:
+    """Ask for a stream and let each event out when the one before has come, after `begun`."""
     gate = rig.upstream.gates[str(number)]
-    gate.open()
-    opened = 1
+    gate.open(begun)
+    opened = begun
 
     def acknowledge(got: Reception) -> bool:
         nonlocal opened
@@ -92,6 +94,21 @@ def test_each_event_arrives_before_the_next_is_sent(rig: Rig, is_recorded: bool)
     assert read.done
     assert len(got.pieces) == len(read_events(got.body)), "chunks in are chunks out"
     assert len(read.first.text.split(" ")) == WORDS
+
+
+def test_with_something_left_to_try_the_first_event_comes_with_the_first_content(
+    tmp_path: Path,
+) -> None:
+    """Until then another target could take over unseen; from then on each comes as it is sent."""
+    with (
+        GatedUpstream() as upstream,
+        Proxy(upstream_url=upstream.url, db=tmp_path / "record.db") as proxy,
+    ):
+        named = ((b"x-agent-session-id", b"live"),)
+        got = read_in_lockstep(Rig(proxy, upstream), 0, named, begun=2)
+
+    assert got.ending == "complete"
+    assert len(got.pieces) == len(read_events(got.body)), "chunks in are chunks out"
 
 
 def test_many_streams_are_live_at_once(rig: Rig) -> None:

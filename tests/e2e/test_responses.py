@@ -22,7 +22,7 @@ from tests.dialects.samples_responses import (
     stream,
     text_events,
 )
-from tests.helpers.proxy import Proxy
+from tests.helpers.proxy import ONCE, Proxy
 from tests.helpers.raw_client import Pair, Reception, ask
 from tests.helpers.reading import read_events
 from tests.helpers.upstream import Reply, Upstream, json_reply, sse_reply
@@ -50,7 +50,7 @@ USER = {"role": "user", "content": "Weather in Oslo?"}
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Proxy, Upstream]]:
     """One proxy before one scripted upstream."""
     db = tmp_path_factory.mktemp("responses") / "record.db"
-    with Upstream() as upstream, Proxy(upstream_url=upstream.url, db=db) as proxy:
+    with Upstream() as upstream, Proxy(upstream_url=upstream.url, db=db, env=ONCE) as proxy:
         yield proxy, upstream
 
 

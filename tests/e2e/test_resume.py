@@ -388,7 +388,7 @@ def test_an_answer_tried_again_later_keeps_the_order_of_those_before(
         heard = [house.ask(session, messages, RUN_AND_CALL_IDS, life=life) for _ in range(count)]
         return [each.name for each in heard]
 
-    house.ledger.refusals = 1
+    house.ledger.refusals = 3  # as often as it is tried
     with Connection(house.proxy.address) as connection:
         connection.send(house.request(session, messages, RUN_AND_CALL_IDS))
         assert connection.receive().status == 503

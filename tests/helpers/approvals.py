@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from agentstate.doors.api.approvals import ApprovalEndpoints
+from agentstate.doors.api.export import ExportEndpoints
 from agentstate.doors.api.sessions import SessionEndpoints
 from agentstate.doors.assets import Assets
 from agentstate.doors.front import FrontDoor
@@ -20,7 +21,8 @@ from agentstate.ground.canonical import JSON
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.logs import calls
-from agentstate.ground.settings import ServerSettings
+from agentstate.ground.settings import BudgetSettings, ServerSettings
+from agentstate.steps.budget import Budgets
 from agentstate.store.base import Store
 from agentstate.store.memory import MemoryStore
 from agentstate.wire.endpoint import Router
@@ -119,9 +121,11 @@ class Desk:
 
     def start(self) -> None:
         """Listen; again on the same port."""
+        budgets = Budgets(self.store, cast(Any, None), BudgetSettings())
         endpoints = (
             *ApprovalEndpoints(self.store, self.decider).rows(),
-            *SessionEndpoints(self.store).rows(),
+            *SessionEndpoints(self.store, budgets).rows(),
+            *ExportEndpoints(self.store).rows(),
         )
         door = FrontDoor(cast(Any, None), Router(endpoints), Assets(), ())
         self._server = Server(door.answer, ServerSettings(port=self._port))

@@ -31,8 +31,15 @@ from agentstate.ground.records import (
     RecordedAnswer,
     RequestRecord,
 )
-from agentstate.ground.settings import ForwardSettings, ServerSettings, Settings, WebhookSettings
+from agentstate.ground.settings import (
+    ForwardSettings,
+    Loaded,
+    ServerSettings,
+    Settings,
+    WebhookSettings,
+)
 from agentstate.ground.tasks import TaskSet
+from agentstate.house.feed import Feed
 from agentstate.house.hooks import build_hooks
 from agentstate.house.mock import MockProvider
 from agentstate.house.outbox import Outbox
@@ -40,7 +47,7 @@ from agentstate.house.samples import sample_of
 from agentstate.steps.forward import Transports
 from agentstate.steps.pipeline import Pipeline
 from agentstate.steps.recording import build_services
-from agentstate.steps.target import Targets
+from agentstate.steps.routing import Targets
 from agentstate.store.memory import MemoryStore
 from agentstate.wire.client import HTTPClient
 from agentstate.wire.endpoint import Router
@@ -62,7 +69,7 @@ class Desk:
         self._thread.start()
         self._tasks = TaskSet()
         self.store = MemoryStore()
-        self._run(self._start())
+        self.run(self._start())
         return self
 
     def __exit__(
@@ -71,7 +78,7 @@ class Desk:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._run(self._stop())
+        self.run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(LIMIT_S)
         assert not self._thread.is_alive(), "the desk did not stop"
@@ -79,17 +86,33 @@ class Desk:
 
     async def _start(self) -> None:
         await self.store.open()
+        self.feed = Feed()
+        self.store.watch(self.feed.note)
         settings = replace(Settings(), server=ServerSettings(port=0))
         transports = Transports(MockProvider(), MockProvider())
         services = build_services(self.store, transports, settings, self._tasks, lambda name: None)
-        targets = Targets(settings.providers)
+        targets = Targets(settings.providers, forward=settings.forward)
         pipeline = Pipeline(services, targets)
         self._gate = services.gate
         self._client = HTTPClient(ForwardSettings())
         self._outbox = Outbox(self.store, (), self._client)  # does not run: what is due stays due
         door = FrontDoor(
             ProxyDoor(pipeline, transports, targets, settings),
-            Router(endpoint_table(self.store, pipeline, "test", services.gate, self._outbox)),
+            Router(
+                endpoint_table(
+                    self.store,
+                    pipeline,
+                    "test",
+                    services.gate,
+                    self._outbox,
+                    pipeline.control(),
+                    services.durables,
+                    pipeline.revisions(),
+                    services.budgets,
+                    self.feed,
+                    Loaded(settings, {}),
+                )
+            ),
             Assets(),
             (),
         )
@@ -97,6 +120,7 @@ class Desk:
         await self._server.start()
 
     async def _stop(self) -> None:
+        self.feed.stop()
         await self._server.stop(0.1)
         await self._tasks.close(1.0)
         await self._client.close()
@@ -121,23 +145,23 @@ class Desk:
         `changes` replace fields of each `Question`.
         """
         calls = calls or (("send_email", MAIL),)
-        return self._run(self._hold(calls, session, schema, prompt, changes))
+        return self.run(self._hold(calls, session, schema, prompt, changes))
 
     def hold_request(self, body: dict[str, Any], *, session: str = "billing") -> str:
         """Put a request on record that waits before it goes upstream; return the approval."""
-        return self._run(self._hold_request(body, session))
+        return self.run(self._hold_request(body, session))
 
     def decide(self, approval_id: str, decision: Decision) -> None:
         """Decide as somebody else would."""
-        self._run(self._gate.decide(approval_id, decision))
+        self.run(self._gate.decide(approval_id, decision))
 
     def record(self, approval_id: str, decision: Decision) -> None:
         """Put a decision on record that the gate takes only of calls in another wire form."""
-        self._run(self.store.decide(approval_id, decision, at_ms=now_ms()))
+        self.run(self.store.decide(approval_id, decision, at_ms=now_ms()))
 
     def read(self, approval_id: str) -> Approval:
         """Return an approval as it stands on record."""
-        found = self._run(self.store.read_approval(approval_id))
+        found = self.run(self.store.read_approval(approval_id))
         assert found is not None, f"no approval {approval_id}"
         return found
 
@@ -149,21 +173,21 @@ class Desk:
 
     def subscribe(self, *rows: WebhookSettings) -> None:
         """Configure these webhooks. Of what happens from now on, deliveries to them are due."""
-        self._run(self._subscribe(rows))
+        self.run(self._subscribe(rows))
 
     def happen(self, kind: EventKind = "session.failed", *, session: str = "billing") -> None:
         """Put an event on record."""
-        self._run(self.store.record_event(replace(sample_of(kind, now_ms()), session=session)))
+        self.run(self.store.record_event(replace(sample_of(kind, now_ms()), session=session)))
 
     def settle(
         self, state: DeliveryState, *, status: int | None = None, error: str | None = None
     ) -> None:
         """Let the try of what has been due the longest end like this; due = again in an hour."""
-        self._run(self._settle(state, status, error))
+        self.run(self._settle(state, status, error))
 
     def deliveries(self) -> list[Delivery]:
         """Return what was sent or is to be, the oldest first."""
-        page = self._run(self.store.list_deliveries(Query(limit=1000)))
+        page = self.run(self.store.list_deliveries(Query(limit=1000)))
         return list(reversed(page.rows))
 
     async def _subscribe(self, rows: tuple[WebhookSettings, ...]) -> None:
@@ -221,7 +245,8 @@ class Desk:
         )
         return found.approval_id
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the server's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT_S)
 
 

@@ -17,7 +17,13 @@ from tests.helpers.proxy import ROOT
 
 FOLDER = ROOT / ".build" / "node"
 # openai 6.49.0 is the last line that runs on Node 20; from 7 on it wants Node 22.
-PACKAGES = {"openai": "6.49.0", "axe-core": "4.14.1"}
+PACKAGES = {
+    "openai": "6.49.0",
+    "axe-core": "4.14.1",
+    "ai": "6.0.326",
+    "@ai-sdk/openai": "3.0.141",
+    "zod": "4.6.7",
+}
 
 INSTALL_TIMEOUT_S = 300
 

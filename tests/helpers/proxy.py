@@ -32,13 +32,19 @@ WAIT_TIMEOUT_S = 10.0
 POLL_S = 0.02
 LOG_TAIL_BYTES = 4000
 
-_BANNER = re.compile(rb"^AgentState listening on http://([^:\s]+|\[[^\]\s]+\]):(\d+)", re.MULTILINE)
+_BANNER = re.compile(
+    rb"^AgentState listening on https?://([^:\s]+|\[[^\]\s]+\]):(\d+)", re.MULTILINE
+)
 # What a developer has exported for their own use must not reach a test.
 _NOT_INHERITED = re.compile(
     r"AGENTSTATE|OPENAI|ANTHROPIC|GEMINI|GOOGLE|OLLAMA|PORT$|HOST$|FALLBACK_MODEL$|WEBHOOK|"
     r"HTTPS?_PROXY$|ALL_PROXY$|NO_PROXY$",
     re.IGNORECASE,
 )
+
+
+# For tests of what one attempt comes to: a failure is final.
+ONCE = {"AGENTSTATE_FORWARD_RETRIES": "0"}
 
 
 class Proxy:

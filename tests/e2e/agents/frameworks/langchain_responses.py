@@ -1,0 +1,32 @@
+"""LangChain's agent with ChatOpenAI over the Responses API, asynchronous and streaming."""
+
+from __future__ import annotations
+
+import asyncio
+
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+
+from agentstate import wrap_langchain
+from tests.e2e.agents.frameworks import life
+
+model = ChatOpenAI(
+    model=life.MODEL,
+    use_responses_api=True,
+    streaming=True,
+    **wrap_langchain(session_id=life.SESSION, base_url=life.BASE_URL, api_key="mock-key"),
+)
+loop = asyncio.new_event_loop()
+agent = create_agent(model, [tool(life.look_up)], system_prompt="You are terse.")
+
+
+def ask(question: str) -> str:
+    """Ask the agent."""
+    found = loop.run_until_complete(
+        agent.ainvoke({"messages": [{"role": "user", "content": question}]})
+    )
+    return str(found["messages"][-1].text)
+
+
+life.live(ask)
