@@ -15,13 +15,16 @@ of tests/requirements-*.txt. What has not changed is not made again. The same so
 # No syntax in this file is newer than Python 3.7, and what runs before the check of the version is
 # older still: an old Python gets a sentence and no SyntaxError. tests/test_build.py holds this.
 import argparse
+import ast
 import hashlib
 import importlib.util
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import tokenize
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +44,7 @@ WHEELS = WORK / "wheels"
 
 SHEBANG = "/usr/bin/env python3"
 ENTRY_POINT = "agentstate.__main__:main"
-ARCHIVE_BYTES_MAX = 1_000_000  # what is copied by hand into containers stays small
+ARCHIVE_BYTES_MAX = 1024 * 1024  # what is copied by hand into containers stays small
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest moment a zip can name; every file in it gets this
 EPOCH_S = "315532800"  # the same, for tools that read SOURCE_DATE_EPOCH
 FILE_MODE = 0o100644 << 16  # of every file in the archive, whatever the umask of the builder was
@@ -94,6 +97,7 @@ def pack(source: Path, wheels: Sequence[Path], python: Path, target: Path) -> No
         for wheel in (*wheels, make_wheel(source, python, folder)):
             with zipfile.ZipFile(wheel) as opened:
                 opened.extractall(site)
+        trim(site)
         _run(
             [
                 str(python), "-m", "shiv", "--reproducible", "--compile-pyc", "--compressed",
@@ -108,6 +112,104 @@ def pack(source: Path, wheels: Sequence[Path], python: Path, target: Path) -> No
         if size > ARCHIVE_BYTES_MAX:
             _fail(f"the archive has {size} bytes; {ARCHIVE_BYTES_MAX} are the most it may have")
         shutil.move(str(folder / "normal.pyz"), str(target))
+
+
+def trim(site: Path) -> None:
+    """Take out of unpacked wheels what is for installers and for readers: half of the archive."""
+    slimmers = {".py": slim, ".js": slim_script, ".css": slim_script, ".pem": slim_roots}
+    for path in site.rglob("*"):
+        if path.suffix in slimmers:
+            text = slimmers[path.suffix](path.read_text(encoding="utf-8"))
+            path.write_text(text, encoding="utf-8")
+    for folder in site.glob("*.dist-info"):
+        for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
+            (folder / name).unlink(missing_ok=True)
+        metadata = folder / "METADATA"
+        head, _, _ = metadata.read_text(encoding="utf-8").partition("\n\n")
+        metadata.write_text(head + "\n", encoding="utf-8")
+
+
+def slim(text: str) -> str:
+    """Return a module without comments, docstrings and what its functions say of types: nearly
+    half of what the archive would weigh. Types of fields stay: dataclasses read them.
+
+    Lines keep their numbers, so that what a traceback says is true of the sources.
+    """
+    lines = _untyped(text).split("\n")
+    text = "\n".join(lines)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:
+            said = node.body[0]
+            assert said.end_lineno is not None, "what was parsed has an end"
+            # Columns are counted in bytes.
+            before = lines[said.lineno - 1].encode()[: said.col_offset].decode()
+            after = lines[said.end_lineno - 1].encode()[said.end_col_offset :].decode()
+            lines[said.lineno - 1] = f'{before}""{after}'
+            lines[said.lineno : said.end_lineno] = [""] * (said.end_lineno - said.lineno)
+    return _unindented("\n".join(lines))
+
+
+def slim_script(text: str) -> str:
+    """Return a script or a style sheet without the comments that have lines of their own; lines
+    keep their numbers."""
+    kept: list[str] = []
+    is_inside = False
+    for line in text.split("\n"):
+        words = line.strip()
+        is_comment = is_inside or words.startswith(("//", "/*"))
+        if is_inside or words.startswith("/*"):
+            is_inside = not words.endswith("*/")
+        kept.append("" if is_comment else line)
+    return "\n".join(kept)
+
+
+def slim_roots(text: str) -> str:
+    """Return certificates without what is said of each."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def _untyped(text: str) -> str:
+    """Return a module without the annotations of parameters and results that stand in one line."""
+    spans: list[tuple[int, int, int]] = []  # (line from 0, first byte, byte after the last)
+    raw = [line.encode() for line in text.split("\n")]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.arg) and node.annotation is not None:
+            first, end = node.col_offset + len(node.arg.encode()), node.annotation.end_col_offset
+            if node.lineno == node.annotation.end_lineno and end is not None:
+                spans.append((node.lineno - 1, first, end))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns is not None:
+            row, end = node.returns.lineno - 1, node.returns.end_col_offset
+            arrow = raw[row].rfind(b"->", 0, node.returns.col_offset)
+            if node.returns.end_lineno == row + 1 and arrow >= 0 and end is not None:
+                spans.append((row, len(raw[row][:arrow].rstrip()), end))
+    for row, first, end in sorted(spans, reverse=True):
+        raw[row] = raw[row][:first] + raw[row][end:]
+    return b"\n".join(raw).decode()
+
+
+def _unindented(text: str) -> str:
+    """Return a module whose lines begin with a space for each level, and those that continue
+    another with none; what stands inside of strings is left alone."""
+    lines = text.split("\n")
+    level = seen = 0  # `seen`: the last line with a token, or within one
+    is_new = True  # what comes next begins a statement
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.INDENT:
+            level += 1
+        elif token.type == tokenize.DEDENT:
+            level -= 1
+        elif token.type not in (tokenize.NL, tokenize.ENDMARKER):
+            row = token.start[0]
+            if row > seen:
+                lines[row - 1] = " " * (level if is_new else 0) + lines[row - 1].lstrip(" ")
+            seen = token.end[0]
+            is_new = token.type == tokenize.NEWLINE
+    return "\n".join(lines)
 
 
 def make_wheel(source: Path, python: Path, folder: Path) -> Path:

@@ -17,7 +17,8 @@ import pytest
 from agentstate import __version__, app, cli
 from agentstate.__main__ import main
 from agentstate.ground.errors import SettingError, StoreBusy
-from agentstate.ground.settings import Loaded, settings_table
+from agentstate.ground.settings import Loaded
+from agentstate.ground.settings_table import settings_table
 from agentstate.house import bench, demo
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -338,12 +339,13 @@ def test_no_sessions_is_a_sentence(
 def test_a_session_is_shown_with_its_steps(
     start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    undone = {**STEP, "rolled_back_ms": 5}
     failed = {**STEP, "step_number": 1, "state": "failed", "usage": None, "latency": None,
               "error": "upstream\x1b[31m said no"}  # fmt: skip
-    path = "/api/sessions/a%2Fb%20c?limit=200"
+    path = "/api/sessions/a%2Fb%20c?detail=1&limit=200"
     url = start_server(
         {
-            path: ok({"session": SESSION, "steps": [STEP]}, x_next_cursor="2"),
+            path: ok({"session": SESSION, "steps": [undone, STEP]}, x_next_cursor="2"),
             path + "&after=2": ok({"session": SESSION, "steps": [failed]}),
         }
     )
@@ -353,6 +355,7 @@ def test_a_session_is_shown_with_its_steps(
     printed = capsys.readouterr().out
     assert "run-1: COMPLETED, 2 steps, 100 tokens in, 20 out\n" in printed
     assert "cost $0.001234; 3 replays saved $0.005000\n" in printed
+    assert "  taken back  " in printed
     rows = [line.split() for line in printed.splitlines()[-2:]]
     assert rows[0] == ["0", "complete", "gpt-4o", "120", "-", "12", "1", "four"]
     assert rows[1][:6] == ["1", "failed", "gpt-4o", "-", "-", "-"]
@@ -360,10 +363,29 @@ def test_a_session_is_shown_with_its_steps(
     assert "upstream\\x1b[31m said no" in printed
 
 
+def test_a_step_that_took_several_attempts_is_told_with_them(
+    start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {"provider": "openai", "model": "gpt-4o", "ok": False, "status": 503,
+               "error_code": "upstream_refused"}  # fmt: skip
+    rests = {**refused, "model": "gpt-5", "status": None, "error_code": "target_rests"}
+    answered = {**refused, "provider": "anthropic", "model": "claude-x", "ok": True, "status": 200}
+    step = {**STEP, "attempts": [refused, rests, answered]}
+    path = "/api/sessions/x?detail=1&limit=200"
+    url = start_server({path: ok({"session": SESSION, "steps": [step, STEP]})})
+
+    assert main(["sessions", "show", "x", "--url", url]) == 0
+    assert capsys.readouterr().out.endswith(
+        "Steps that took more than one attempt:\n"
+        "  0  openai/gpt-4o 503; then openai/gpt-5 target_rests; then anthropic/claude-x answered\n"
+    )
+
+
 def test_a_session_as_json_has_all_its_steps(
     start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    url = start_server({"/api/sessions/x?limit=200": ok({"session": SESSION, "steps": [STEP]})})
+    path = "/api/sessions/x?detail=1&limit=200"
+    url = start_server({path: ok({"session": SESSION, "steps": [STEP]})})
 
     assert main(["sessions", "show", "x", "--json", "--url", url]) == 0
     assert json.loads(capsys.readouterr().out) == {"session": SESSION, "steps": [STEP]}
@@ -373,7 +395,7 @@ def test_what_the_server_refuses_is_said_in_its_words(
     start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = json.dumps({"error": {"code": "not_found", "message": "There is no session 'x'."}})
-    url = start_server({"/api/sessions/x?limit=200": (404, body.encode(), {})})
+    url = start_server({"/api/sessions/x?detail=1&limit=200": (404, body.encode(), {})})
 
     assert main(["sessions", "show", "x", "--url", url]) == 1
     assert capsys.readouterr().err == "agentstate: There is no session 'x'.\n"
