@@ -76,22 +76,20 @@ class GateRecorder:
             answer = "" if answer_id is None else f" with the answer {answer_id}"
             raise NotFound(f"There is no step {step_id}{answer}.")
         changes_before = self._connection.total_changes
-        opened = [
-            self._open(
+        approvals: list[Approval] = []
+        for number, question in enumerate(questions):
+            name, is_asked = self._open(
                 (*row, step_id, answer_id),
                 readable_question(question),
                 at_ms,
                 packed[number] if packed else None,
             )
-            for number, question in enumerate(questions)
-        ]
+            approvals.append(self.read(name))
+            if is_asked:
+                self._events.write(required_event(approvals[-1]), subscriptions)
         if self._connection.total_changes != changes_before:
             self._execute(self._TOUCH_SESSION, (at_ms, *row))
-        approvals = tuple(self.read(name) for name, _ in opened)
-        for approval, (_, is_asked) in zip(approvals, opened, strict=True):
-            if is_asked:
-                self._events.write(required_event(approval), subscriptions)
-        return approvals
+        return tuple(approvals)
 
     _TOUCH_SESSION = "update session set updated_ms = max(updated_ms, ?) where id = ?"
 

@@ -469,6 +469,21 @@ class GateContract:
 
         run(make_store, scenario)
 
+    def test_each_of_the_same_questions_gets_the_row_as_it_was_then(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            place = await answer_id_of(store)
+            asks = (question_of(deadline_ms=LONG_AGO_MS), question_of(deadline_ms=None))
+
+            expired, opened = await store.open_approvals(*place, asks, at_ms=START_MS)
+
+            assert expired.question.deadline_ms == LONG_AGO_MS
+            deadline_gone = replace(expired.question, deadline_ms=None)
+            assert opened == replace(expired, question=deadline_gone)
+
+        run(make_store, scenario)
+
     def test_one_that_has_not_expired_keeps_its_deadline(self, make_store: MakeStore) -> None:
         async def scenario(store: Store) -> None:
             first = await asked(store)
