@@ -18,7 +18,7 @@ from tests.helpers.desk import MAIL, Desk
 from tests.web.acts import items, open_approvals, settle
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 pytestmark = pytest.mark.browser
 
@@ -329,6 +329,27 @@ def test_what_is_typed_in_one_is_there_when_one_comes_back(desk: Desk, page: Pag
 
     expect(page.get_by_label("to", exact=True)).to_have_value("half an addr")
     expect(page.get_by_label("Reason")).to_have_value("because")
+
+
+def test_a_decision_that_takes_its_time_leaves_a_person_where_they_went(
+    desk: Desk, page: Page
+) -> None:
+    (held,) = desk.hold(session="slow")
+    desk.hold(session="next")
+    open_approvals(page, f"/{held}")
+    settle(page, "send_email")
+    on_its_way: list[Route] = []
+    page.route("**/action", lambda route: on_its_way.append(route))
+    with page.expect_request("**/action"):
+        button(page, "Approve").click()
+    page.goto("#/sessions/slow")
+    expect(page.get_by_role("heading", name="slow")).to_be_visible()
+
+    with page.expect_response("**/action"):
+        on_its_way[0].continue_()
+
+    expect(page.locator(".count")).to_have_text("1")  # it has been heard of
+    expect(page).to_have_url(re.compile(r"#/sessions/slow$"))
 
 
 # -- on a phone

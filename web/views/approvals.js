@@ -31,6 +31,7 @@ export function approvalsView(root, context, firstId, firstQuery) {
   let detail = null;
   let lastAt = 0; // where in the list the open one stood: the next one moves up into its place
   let decidedFeed = null;
+  let isMounted = true;
 
   const name = nameField();
   const said = make("p", { className: "lead", role: "status" });
@@ -173,6 +174,10 @@ export function approvalsView(root, context, firstId, firstQuery) {
   }
 
   function decided(approval) {
+    if (!isMounted) {
+      pending.drop(approval.approval_id); // whoever has gone elsewhere is left there
+      return;
+    }
     const what = `${statusLabel(approval.status)} ${visible(approval.tool)}`;
     setText(said, `${what}, ${placeOf(approval)} of ${visible(approval.session)}.`);
     if (detail?.id === approval.approval_id && address.status === "") {
@@ -338,6 +343,7 @@ export function approvalsView(root, context, firstId, firstQuery) {
   return {
     moveTo,
     unmount() {
+      isMounted = false;
       clearInterval(ticking);
       unsubscribe();
       decidedFeed?.stop();
