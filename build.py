@@ -44,7 +44,7 @@ WHEELS = WORK / "wheels"
 
 SHEBANG = "/usr/bin/env python3"
 ENTRY_POINT = "agentstate.__main__:main"
-ARCHIVE_BYTES_MAX = 1024 * 1024  # what is copied by hand into containers stays small
+ARCHIVE_BYTES_MAX = 1_000_000  # what is copied by hand into containers stays small
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest moment a zip can name; every file in it gets this
 EPOCH_S = "315532800"  # the same, for tools that read SOURCE_DATE_EPOCH
 FILE_MODE = 0o100644 << 16  # of every file in the archive, whatever the umask of the builder was
@@ -203,7 +203,7 @@ def _unindented(text: str) -> str:
             level += 1
         elif token.type == tokenize.DEDENT:
             level -= 1
-        elif token.type not in (tokenize.NL, tokenize.ENDMARKER):
+        elif token.type not in (tokenize.NL, tokenize.COMMENT, tokenize.ENDMARKER):
             row = token.start[0]
             if row > seen:
                 lines[row - 1] = " " * (level if is_new else 0) + lines[row - 1].lstrip(" ")
