@@ -14,6 +14,9 @@ from hypothesis import settings
 
 MUST_RUN_IN_CI = ("browser", "clients")
 
+# The tests start over a thousand processes: one that compiles all it imports anew needs three times
+# as long to start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A figure of one example is a figure of the machine, which may be busy: times are for benchmarks.
 settings.register_profile("untimed", deadline=None)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 NAME_CHARS_MAX = 128  # the longest tool name a vendor takes; a longer text is none
 QUOTED_UNITS_MAX = 512  # characters, or escapes of them, of a quoted text that may be a name
@@ -113,11 +114,13 @@ def _escaped(char: str) -> str:
     return rf"(?:{re.escape(char)}|\\(?:u00|x)(?:{codes}))"
 
 
-# A word of which some letters are escapes, as a JSON reader takes them.
-_ESCAPED_WORD = re.compile(
-    rf"({'|'.join(''.join(map(_escaped, word)) for word in _WORDS)})[{re.escape(_GAP)}]*+\Z",
-    re.IGNORECASE,
-)
+@cache  # made when it is first needed: it takes as long as a tenth of the start of the server
+def _escaped_word() -> re.Pattern[str]:
+    """What finds a word of which some letters are escapes, as a JSON reader takes them."""
+    words = "|".join("".join(map(_escaped, word)) for word in _WORDS)
+    return re.compile(rf"({words})[{re.escape(_GAP)}]*+\Z", re.IGNORECASE)
+
+
 # An escape of an ASCII letter, or what may become one.
 _ESCAPE_BEGUN = re.compile(r"\\(?:u00[4-7]|x[4-7]|(?:u0{0,2}|x)?\Z)")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([^\r\n]))")
@@ -135,7 +138,7 @@ def find_word(stretch: str) -> WordFound | None:
     if "\\" in stretch:
         offset = max(0, end - _ESCAPED_CHARS_MAX)
         window = stretch[offset : end + 4]  # the last digits of an escape are of no word
-        if match := _ESCAPED_WORD.search(window):
+        if match := _escaped_word().search(window):
             word = _WORDS[unescape(match[1]).lower()]
             if word is Word.CALL or _is_boundary(window, match.start()):
                 return WordFound(word, offset + match.start(), is_quoted=True)
