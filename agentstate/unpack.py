@@ -1,10 +1,13 @@
 """The first code of the .pyz: finds a private folder to unpack into, then lets shiv go on.
 
 The build copies this file into the archive as its `__main__`, so it runs before the package can be
-imported and knows nothing of it. shiv unpacks to ~/.shiv and fails where there is no such place: a
-container under an arbitrary uid has no home and a read-only root. Here the order is SHIV_ROOT, the
-home, the folder of the database, the temporary folder; and where nothing can be written the program
-runs from the archive as it is, which costs a second of compiling at every start.
+imported and knows nothing of it. The packages are one entry of the archive, a zip of their own (see
+`build.py`), which shiv is given in place of the archive.
+
+shiv unpacks to ~/.shiv and fails where there is no such place: a container under an arbitrary uid
+has no home and a read-only root. Here the order is SHIV_ROOT, the home, the folder of the database,
+the temporary folder; and where nothing can be written the program runs from a file in memory, which
+costs a second of compiling at every start.
 
 What is unpacked is executed later, so a folder counts only if nobody else can write to it.
 """
@@ -14,10 +17,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+PACKAGES = "site-packages.zip"  # the entry of the archive that holds the packages
 FOLDER = ".shiv"  # shiv's own name for it, in the home
 PRIVATE = 0o700
 
@@ -31,9 +36,16 @@ def main() -> None:
     # More than one would start processes, which run this file again on some platforms, and which
     # need shared memory that small containers lack.
     os.environ.setdefault("SHIV_COMPILE_WORKERS", "1")
-    from _bootstrap import bootstrap  # type: ignore[import-not-found]
+    import _bootstrap  # type: ignore[import-not-found]
 
-    bootstrap()
+    extract = _bootstrap.extract_site_packages
+
+    def extract_packages(archive: zipfile.ZipFile, *rest: Any) -> None:
+        with archive.open(PACKAGES) as file, zipfile.ZipFile(file) as packages:
+            extract(packages, *rest)
+
+    _bootstrap.extract_site_packages = extract_packages
+    _bootstrap.bootstrap()
 
 
 def find_root(environ: Mapping[str, str], arguments: Sequence[str]) -> str | None:
@@ -81,7 +93,12 @@ def _user() -> int:
 
 
 def _run_packed(archive: str) -> NoReturn:
-    sys.path.insert(0, os.path.join(archive, "site-packages"))
+    if not hasattr(os, "memfd_create"):  # Linux alone has files without a folder
+        sys.exit("agentstate: needs a folder to unpack into: name one that is yours in SHIV_ROOT.")
+    file = os.memfd_create(PACKAGES)  # open for as long as we live: what is imported is read late
+    with zipfile.ZipFile(archive) as opened, open(file, "wb", closefd=False) as memory:
+        memory.write(opened.read(PACKAGES))
+    sys.path.insert(0, f"/proc/self/fd/{file}/site-packages")
     from agentstate.__main__ import main as run
 
     sys.exit(run())
