@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from agentstate import __version__
@@ -46,6 +47,7 @@ from agentstate.store import open_store
 from agentstate.store.base import Store
 from agentstate.token_file import AUTO, resolve_token, tokens_of
 from agentstate.wire.client import HTTPClient, tls_context
+from agentstate.wire.descriptors import clients_that_fit, handler_of_failed_accepts, raise_limit
 from agentstate.wire.endpoint import Router
 from agentstate.wire.pool import read_proxies
 from agentstate.wire.server import Server
@@ -61,8 +63,9 @@ CUT_S = 1.0  # what calls get to end in once their clients were cut off
 class App:
     """A running proxy."""
 
-    def __init__(self, loaded: Loaded) -> None:
-        """Check what only the whole can check; build nothing yet.
+    def __init__(self, loaded: Loaded, *, files_max: int | None = None) -> None:
+        """Check what only the whole can check; build nothing yet. `files_max`: how many files this
+        process may have open, if that is known.
 
         Raises:
             SettingError: a bind that would let strangers in.
@@ -70,6 +73,7 @@ class App:
         self._loaded = loaded
         self._settings = loaded.settings
         check_bind(self._settings)
+        self._files_max = files_max
         self.token = resolve_token(self._settings)
         server = self._settings.server
         self._guard = Guard(
@@ -147,7 +151,11 @@ class App:
             settings.server.hosts,
             self._guard,
         )
-        self._server = Server(door.answer, settings.server, tls=self._tls)
+        self._server = Server(
+            door.answer,
+            replace(settings.server, connections_max=self.clients_max),
+            tls=self._tls,
+        )
         try:
             await self._server.start()
         except BaseException:
@@ -162,6 +170,11 @@ class App:
         host, port = self.address
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    @property
+    def clients_max(self) -> int:
+        """How many client connections are served at once."""
+        return clients_that_fit(self._files_max, self._settings.server.connections_max)
 
     @property
     def offline(self) -> Offline | None:
@@ -225,7 +238,7 @@ def serve(loaded: Loaded) -> int:
 
 
 async def _serve(loaded: Loaded) -> int:
-    app = App(loaded)
+    app = App(loaded, files_max=raise_limit())
     await app.start()
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -234,6 +247,7 @@ async def _serve(loaded: Loaded) -> int:
             loop.add_signal_handler(name, signals.put_nowait, None)
         except NotImplementedError:  # Windows: Ctrl-C arrives as KeyboardInterrupt
             continue
+    loop.set_exception_handler(handler_of_failed_accepts())
     tune_interpreter()
     print(banner(loaded, app), flush=True)
     try:
@@ -312,6 +326,11 @@ def banner(loaded: Loaded, app: App) -> str:
         found = counted(app.interrupted_count, "call")
         lines.append(
             f"  found      {found} in flight when the last process died; they run again when asked"
+        )
+    if app.clients_max < settings.server.connections_max:
+        lines.append(
+            f"  warning    {app.clients_max} clients at once, fewer than server.connections_max: "
+            "raise the limit of open files (ulimit -n, LimitNOFILE=)"
         )
     lines.extend(f"  warning    {warning}" for warning in loaded.warnings)
     return "\n".join(lines)

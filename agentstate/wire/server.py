@@ -70,6 +70,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 KIB = 1024
 BACKLOG = 1024  # a burst of a thousand agents; the kernel cuts it to somaxconn
+# asyncio accepts as many in one turn as its backlog says, and tries as often when there are no more
+# open files to be had. So it is told less than the kernel.
+ACCEPTS_PER_TURN = 8
 BODY_BUFFER_BYTES = 256 * KIB  # above it, and with nobody reading, the socket is not read
 ONE_WRITE_BYTES = 64 * KIB  # up to here copying head and body together beats a second write
 ITEMS_PER_TURN = 32  # items of a stream written before other connections get a turn
@@ -121,8 +124,11 @@ class Server:
                 ssl=self._tls,
                 ssl_handshake_timeout=self._settings.head_timeout_s if self._tls else None,
                 ssl_shutdown_timeout=LINGER_S if self._tls else None,
-                backlog=BACKLOG,
+                backlog=ACCEPTS_PER_TURN,
             )
+            for listening in self._listener.sockets:
+                with listening.dup() as same:
+                    same.listen(BACKLOG)
         except OSError as error:
             raise _binding_error(host, port, error) from error
         bound = self._listener.sockets[0].getsockname()
