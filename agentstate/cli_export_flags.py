@@ -18,7 +18,7 @@ _FILTERS = (
     ("--seed", "seed", "N", "another split of the same size (0)"),
 )
 _SWITCHES = (
-    ("--touched", "touched", "1", "in which a person decided something"),
+    ("--touched", "touched", "1", "in which a person decided or edited something"),
     ("--untouched", "touched", "0", "in which nobody did"),
     ("--no-dedupe", "dedupe", "0", "equal conversations as often as they are there"),
     ("--images", "images", "1", "keep the pictures of users"),

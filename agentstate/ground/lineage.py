@@ -31,6 +31,7 @@ class Lineage:
     is_waiting: bool  # one is not decided
     is_decided: bool  # one is
     is_touched: bool  # one is, and not by a rule
+    is_edited: bool  # a person wrote the answer
     envelope_id: int  # two with the same differ in their messages alone
     envelope: JSON  # the rest of the request's body, as in `RequestRecord`
     place: int  # of all messages of the request; 0 = it has no list of messages

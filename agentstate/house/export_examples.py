@@ -43,7 +43,7 @@ async def examples(
 ) -> AsyncGenerator[Example, None]:
     """Yield what is wanted of the record. `left_out` counts what is not, by reason.
 
-    For dpo an example is a pair of answers, for kto a judged one; a refusal that ends a run sets
+    For dpo an example is a pair of answers, for kto a decided one; a refusal that ends a run sets
     its session to FAILED, so sessions that failed are among these unless `status` says otherwise.
 
     Raises:
@@ -136,7 +136,7 @@ class _Session:
 
     def _steps(self) -> Iterator[int]:
         if self._wanted.format in _JUDGED_FORMATS:
-            return self._threads.decided()
+            return self._threads.judged()
         if self._wanted.include_replaced:
             return self._threads.wanted()
         return self._threads.leaves()
@@ -191,7 +191,10 @@ class _Session:
         self, at: int, step: StepRow, dialect: TranslatingDialect, answer_id: int
     ) -> list[Example]:
         found: list[Example] = []
-        for each in await judge(self._store, self._reader, at, dialect, answer_id):
+        compares = self._wanted.format == "dpo"
+        for each in await judge(
+            self._store, self._reader, at, dialect, answer_id, compares=compares
+        ):
             example = await self._judgement(at, step, each)
             if example is not None:
                 found.append(example)
@@ -202,10 +205,11 @@ class _Session:
             said = judged.better if judged.is_edited and judged.better else judged.own
             example = await self._make(at, step, judged.prompt, said, ())
             return replace(example, label=judged.is_good)
-        if judged.better is None:
+        if judged.pair is None:
             return None
-        example = await self._make(at, step, judged.prompt, judged.better, (judged.own,))
-        return replace(example, rejected=(judged.own,))
+        better, worse = judged.pair
+        example = await self._make(at, step, judged.prompt, better, (worse,))
+        return replace(example, rejected=(worse,))
 
     async def _make(
         self, at: int, step: StepRow, prompt: Prompt, last: Message, others: tuple[Message, ...]

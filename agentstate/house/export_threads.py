@@ -54,8 +54,8 @@ HEARD_MAX = 1024  # answers kept that were read to be compared
 # What is known of a step, as bits.
 WANTED = 1  # its conversation is wanted
 CONTINUED = 2  # a wanted step goes on from it
-TOUCHED = 4  # a person decided something in its conversation
-DECIDED = 8  # something was decided about its own answer
+TOUCHED = 4  # a person decided or edited something in its conversation
+JUDGED = 8  # something was decided about its own answer, or a person wrote it
 LINKED = 16  # it goes on from an answer by its id
 LOST = 32  # what it goes on from is not on record
 
@@ -88,9 +88,9 @@ class Threads:
         """Yield the wanted steps."""
         return (at for at, bits in enumerate(self.bits) if bits & WANTED)
 
-    def decided(self) -> Iterator[int]:
-        """Yield the wanted steps about whose answer something was decided."""
-        return (at for at in self.wanted() if self.bits[at] & DECIDED)
+    def judged(self) -> Iterator[int]:
+        """Yield the wanted steps about whose answer a person said something."""
+        return (at for at in self.wanted() if self.bits[at] & JUDGED)
 
     def path(self, at: int) -> Iterator[int]:
         """Yield a step and those it goes on from, back to the first."""
@@ -219,8 +219,8 @@ class _Tracer:
         if why is not None:
             threads.left_out[why] = threads.left_out.get(why, 0) + 1
         bits = WANTED if why is None else 0
-        bits |= TOUCHED if row.is_touched else 0
-        return bits | (DECIDED if row.is_decided else 0)
+        bits |= TOUCHED if row.is_touched or row.is_edited else 0
+        return bits | (JUDGED if row.is_decided or row.is_edited else 0)
 
     def _enter(self, table: Table, key: int, at: int) -> None:
         before = table.get(key)

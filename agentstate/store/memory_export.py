@@ -61,7 +61,7 @@ class MemoryExport(Rows):
         ]
         decided = [approval for approval in asked if approval.decision is not None]
         ids = [maybe_readable(one.checkpoint.response_id) for one in (answer, *rounds)]
-        place = self._place(step)
+        place, revision = self._place(step), step.revisions.get(answer.answer_id)
         return Lineage(
             step_id=step.step_id,
             index=step.index,
@@ -77,6 +77,7 @@ class MemoryExport(Rows):
             is_waiting=len(decided) < len(asked),
             is_decided=bool(decided),
             is_touched=any(not approval.question.is_quiet for approval in decided),
+            is_edited=revision is not None and revision.kind == "edit",
             envelope_id=self._envelope_id(request),
             envelope=request.envelope,
             place=place,

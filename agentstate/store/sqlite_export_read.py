@@ -63,9 +63,10 @@ _LIST_LINEAGE = f"""
     select step.id, step.step_index, step.dialect, step.is_mock, step.rolled_back_ms is not null,
       answer.id, answer.taken_back_ms is not null, answer.provider, answer.finish_reason,
       answer.cost_microusd, answer.response_id, ({_ROUND_IDS}), ({_DECISIONS}), step.envelope_id,
-      step.node_id
+      step.node_id, coalesce(revision.kind = 'edit', 0)
     from step
     join answer on answer.id = step.answer_id
+    left join revision on revision.answer_id = answer.id
     where step.session_id = (select id from session where name = ?) and step.step_index > ?
     order by step.step_index
     limit ?
@@ -108,6 +109,7 @@ def list_lineage(
                 is_waiting=bool(row[12] & 1),
                 is_decided=bool(row[12] & 2),
                 is_touched=bool(row[12] & 4),
+                is_edited=bool(row[15]),
                 envelope_id=envelope_id,
                 envelope=envelopes[envelope_id],
                 place=node_id or 0,

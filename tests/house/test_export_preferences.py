@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,29 @@ import pytest
 
 from agentstate.dialects import dialect_by_name
 from agentstate.ground.approvals import Decision
+from agentstate.ground.forks import ForkAsk
 from agentstate.ground.records import RecordedAnswer
+from agentstate.ground.revisions import Revision
 from agentstate.house.export_base import Wanted
+from agentstate.house.export_lint import lint
+from agentstate.steps.edits import Edit
 from agentstate.steps.outcome import RULE
+from agentstate.steps.revisions import Maker, Revisions
 from agentstate.store.base import Store
 from tests.helpers.recording import JSON_HEADERS, START_MS, Recorded, record, run_on
 from tests.house.export_calls import (
     Body,
     asking,
+    block,
     called,
     chat,
+    claude,
     export,
+    function_call,
+    gemini,
     lines_of,
+    output,
+    response,
     result,
     said,
     texts_of,
@@ -199,6 +211,205 @@ def test_what_nobody_judged_is_neither_pair_nor_label(path: Path) -> None:
     async def scenario(store: Store) -> None:
         await record_call(store)
         assert await export(store, DPO) == await export(store, KTO) == []
+
+    run_on(path, scenario)
+
+
+# --- edits ----------------------------------------------------------------------------------------
+
+
+async def write(store: Store, edit: Edit, index: int = 0) -> Recorded:
+    """Have a step answer what a person wrote."""
+    made = await Revisions(store).edit("s", index, edit, Maker(ANN, None))
+    return Recorded(made.step.step_id, made.answer_id)
+
+
+async def rerun(store: Store, step: Recorded, answer: Body) -> None:
+    """Have a step answer what the model said when it was asked again."""
+    dialect = dialect_by_name("openai_chat")
+    row = await store.find_step("s", 0)
+    assert dialect is not None
+    assert row is not None
+    assert row.answer_id is not None
+    read = dialect.read_answer(as_recorded(answer).content)
+    checkpoint = checkpoint_of(step.step_id, answer=as_recorded(answer), text=read.text)
+    await store.revise(
+        checkpoint, Revision("rerun", row.answer_id), taken=(), seen=1, at_ms=START_MS
+    )
+
+
+async def pairs_of(store: Store, wanted: Wanted = DPO) -> list[tuple[Body, Body]]:
+    """Return the better and the worse message of each pair."""
+    return [
+        (line["preferred_output"][0], line["non_preferred_output"][0])
+        for line in await lines_of(store, wanted)
+    ]
+
+
+CALLED = called(("c1", "send", '{"q":"x"}'))
+# The answer to `user("a")` in each dialect that an answer is edited in: a text, and a call.
+ANSWERS: dict[str, tuple[Body, Body, Body]] = {
+    "openai_chat": (asking(user("a")), chat("1"), chat(CALLED)),
+    "openai_responses": (
+        {"model": "m", "input": [user("a")]},
+        response("resp_1", output("1")),
+        response("resp_1", function_call("c1", "send", '{"q":"x"}')),
+    ),
+    "anthropic_messages": (
+        {"model": "m", "max_tokens": 9, "messages": [user("a")]},
+        claude(block("1")),
+        claude({"type": "tool_use", "id": "c1", "name": "send", "input": {"q": "x"}}),
+    ),
+    "gemini": (
+        {"contents": [{"role": "user", "parts": [{"text": "a"}]}]},
+        gemini({"text": "1"}),
+        gemini({"functionCall": {"id": "c1", "name": "send", "args": {"q": "x"}}}),
+    ),
+}
+
+
+@pytest.mark.parametrize("dialect", sorted(ANSWERS))
+def test_an_answer_that_a_person_wrote_is_better_than_the_models(path: Path, dialect: str) -> None:
+    body, text, call = ANSWERS[dialect]
+
+    async def scenario(store: Store) -> None:
+        await record(store, body, text, dialect=dialect)
+        await write(store, Edit(text="mine"))
+        (line,) = await lines_of(store, DPO)
+        assert line == {
+            "input": {"messages": [user("a")]},
+            "preferred_output": [said("mine")],
+            "non_preferred_output": [said("1")],
+        }
+        assert lint(line, "dpo") == (line, ())
+        touched = await export(store, Wanted(touched=True))
+        assert [each.messages[-1] for each in touched] == [said("mine")]
+        assert await export(store, Wanted(touched=False)) == []
+        # It is no decision, so it says nothing of good or not.
+        assert await export(store, KTO) == []
+
+    async def of_a_call(store: Store) -> None:
+        await record(store, body, call, dialect=dialect)
+        await write(store, Edit(arguments='{"q":"y"}'))
+        assert await pairs_of(store) == [(called(("c1", "send", '{"q":"y"}')), CALLED)]
+        assert [each.touched for each in await export(store)] == [True]
+
+    async def of_all(store: Store) -> None:
+        await record(store, body, call, dialect=dialect)
+        await write(store, Edit(body=text))
+        assert await pairs_of(store) == [(said("1"), CALLED)]
+
+    for number, each in enumerate((scenario, of_a_call, of_all)):
+        run_on(path.with_name(f"{number}.db"), each)
+
+
+def test_of_several_edits_the_last_one_is_better_than_what_the_model_gave(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        step = await record(store, asking(user("a")), chat("1"))
+        await write(store, Edit(text="draft"))
+        await write(store, Edit(text="mine"))
+        assert await pairs_of(store) == [(said("mine"), said("1"))]
+        both = Wanted(format="dpo", include_replaced=True)
+        drafts = [(said("draft"), said("1")), (said("mine"), said("1"))]
+        assert await pairs_of(store, both) == drafts
+        await rerun(store, step, chat("2"))
+        await write(store, Edit(text="again"))
+        assert await pairs_of(store) == [(said("again"), said("2"))]
+
+    run_on(path, scenario)
+
+
+def test_a_rerun_is_no_edit(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        step = await record(store, asking(user("a")), chat("1"))
+        await rerun(store, step, chat("2"))
+        assert await export(store, DPO) == []
+        assert [each.touched for each in await export(store)] == [False]
+        # Nor is what takes the place of an edited answer.
+        await write(store, Edit(text="mine"))
+        await rerun(store, step, chat("3"))
+        assert await export(store, DPO) == []
+
+    run_on(path, scenario)
+
+
+def test_an_edit_that_was_undone_or_says_what_the_model_did_is_no_pair(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        await record(store, asking(user("a")), chat("1"))
+        await write(store, Edit(text="mine"))
+        await store.restore("s", None, at_ms=START_MS)
+        assert await export(store, DPO) == []
+        assert [each.touched for each in await export(store)] == [False]
+        await write(store, Edit(text="mine"))
+        await write(store, Edit(text="1"))
+        assert await export(store, DPO) == []
+
+    run_on(path, scenario)
+
+
+def test_an_edit_that_the_conversation_went_on_from_is_a_pair_and_the_rest_touched(
+    path: Path,
+) -> None:
+    async def scenario(store: Store) -> None:
+        await record(store, asking(user("a")), chat("1"))
+        await write(store, Edit(text="mine"))
+        await record(store, asking(user("a"), said("mine"), user("b")), chat("2"))
+        assert await pairs_of(store) == [(said("mine"), said("1"))]
+        (example,) = await export(store, Wanted(touched=True))
+        assert [each["content"] for each in example.messages] == ["a", "mine", "b", "2"]
+
+    run_on(path, scenario)
+
+
+def test_of_several_choices_the_edited_one_is_compared(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        choices = [
+            {"index": at, "message": said(str(at)), "finish_reason": "stop"} for at in (0, 1)
+        ]
+        await record(store, asking(user("a"), n=2), chat("", choices=choices))
+        await write(store, Edit(text="mine", choice=1))
+        assert await pairs_of(store) == [(said("mine"), said("1"))]
+        left_out = Counter[str]()
+        await write(store, Edit(text="mine", choice=0))
+        assert await export(store, DPO, left_out) == []
+        assert left_out == {"several_choices": 1}
+
+    run_on(path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("decision", "arguments", "label"),
+    [
+        (APPROVED, '{"q":"w"}', True),
+        (EDITED, '{"q": "y"}', True),
+        (STOPPED, None, False),
+        (None, None, None),
+    ],
+)
+def test_what_is_decided_about_an_edited_answer_counts_too(
+    path: Path, decision: Decision | None, arguments: str | None, label: bool | None
+) -> None:
+    """What went out in the end is held against the model's; what was refused is not better."""
+
+    async def scenario(store: Store) -> None:
+        await record_call(store)
+        step = await write(store, Edit(arguments='{"q":"w"}'))
+        await decide(store, step, decision)
+        pairs = [] if arguments is None else [(called(("c1", "send", arguments)), called(SEND))]
+        assert await pairs_of(store) == pairs
+        labels = [] if label is None else [label]
+        assert [each["label"] for each in await lines_of(store, KTO)] == labels
+
+    run_on(path, scenario)
+
+
+def test_an_edit_stays_one_in_a_fork(path: Path) -> None:
+    async def scenario(store: Store) -> None:
+        await record(store, asking(user("a")), chat("1"))
+        await write(store, Edit(text="mine"))
+        await store.fork_session("s", ForkAsk(session="t"), at_ms=START_MS)
+        fork = Wanted(format="dpo", session="t")
+        assert await pairs_of(store, fork) == [(said("mine"), said("1"))]
 
     run_on(path, scenario)
 

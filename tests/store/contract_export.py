@@ -13,6 +13,7 @@ import pytest
 from agentstate.ground.canonical import JSON
 from agentstate.ground.control import Place
 from agentstate.ground.errors import BadRequest
+from agentstate.ground.forks import ForkAsk
 from agentstate.ground.lineage import PLACES_MAX, Lineage
 from agentstate.ground.records import Query, RequestRecord
 from agentstate.store.base import LIST_LIMIT_MAX, Store
@@ -28,6 +29,7 @@ from tests.store.contract import (
     tail_of,
 )
 from tests.store.contract_gate import approval_of, decided, question_of, rejection_of
+from tests.store.contract_revisions import revised
 
 ODD, MENDED = "resp \ud83d", "resp \ufffd"
 
@@ -116,6 +118,7 @@ class ExportContract:
                 is_waiting=False,
                 is_decided=False,
                 is_touched=False,
+                is_edited=False,
                 envelope_id=1,
                 envelope={"model": "gpt-4o-mini", "messages": None, "tools": None},
                 place=1,
@@ -300,5 +303,27 @@ class ExportContract:
             await store.open_approvals(step_id, round_id, (question_of(),), at_ms=START_MS)
             (row,) = await lineage_of(store)
             assert (row.is_waiting, row.is_decided) == (True, False)
+
+        run(make_store, scenario)
+
+    def test_an_answer_that_a_person_wrote_is_told_while_it_stands(
+        self, make_store: MakeStore
+    ) -> None:
+        async def told(store: Store, session: str = "s") -> list[bool]:
+            return [row.is_edited for row in await lineage_of(store, session)]
+
+        async def scenario(store: Store) -> None:
+            for text in ("a", "b"):
+                await step_of(store, text)
+            await revised(store, "new", 1)
+            assert await told(store) == [False, True]
+            assert [row.is_touched for row in await lineage_of(store)] == [False, False]
+            await store.fork_session("s", ForkAsk(session="t"), at_ms=START_MS)
+            assert await told(store, "t") == [False, True]
+            await revised(store, "asked again", 1, kind="rerun")
+            assert await told(store) == [False, False]
+            await store.restore("s", None, at_ms=START_MS)
+            assert await told(store) == [False, True]
+            assert await told(store, "t") == [False, True]
 
         run(make_store, scenario)

@@ -49,7 +49,7 @@ _FILTERS = (
     Field("model", "of models that this glob matches"),
     Field("tool", "in which a tool is called that this glob matches"),
     Field("cost_max_usd", "that cost no more", "number"),
-    Field("touched", "1: in which a person decided something; 0: in which nobody did",
+    Field("touched", "1: in which a person decided or edited something; 0: in which nobody did",
           choices=SWITCH),
     Field("include", f"some of {', '.join(INCLUDES)}, which stay out otherwise"),
     Field("dedupe", "0: equal conversations as often as they are there", choices=SWITCH),
