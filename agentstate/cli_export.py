@@ -255,7 +255,7 @@ def _outcome(line: Mapping[str, Any], finding: Mapping[str, Any]) -> str:
     if finding["is_mended"]:
         return "mended"
     is_reason = line["is_left_out"] and finding is line["findings"][-1]
-    return "left out" if is_reason else "kept"
+    return "left out" if is_reason else "look at it"
 
 
 def _counted(count: int, what: str) -> str:

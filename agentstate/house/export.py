@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from agentstate import __version__
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import BadRequest
-from agentstate.house.export_base import Example, Finding, Part, Wanted
+from agentstate.house.export_base import Example, Finding, Format, Part, Untaken, Wanted
 from agentstate.house.export_examples import examples
-from agentstate.house.export_forms import render
+from agentstate.house.export_forms import path_of, render
 from agentstate.house.export_lint import lint
 from agentstate.house.export_redact import redact
 from agentstate.steps.checkpoint import CHARS_PER_TOKEN
@@ -50,6 +50,7 @@ class Line:
     index: int  # of the leaf step
     model: str
     touched: bool
+    is_taken: bool = True  # False = it is no example, so it stands in no count of lines
 
 
 async def lines(
@@ -57,13 +58,17 @@ async def lines(
 ) -> AsyncGenerator[Line]:
     """Yield what is wanted of the record, line by line; close it if you leave early.
 
-    `not_taken` counts, by reason, what is on record and becomes no line.
+    `not_taken` counts, by reason, what is on record and becomes no line. What of it is wanted comes
+    as a line without text, which is not taken.
 
     Raises:
         StoreError: the record cannot be read on.
     """
     async with aclosing(_wanted_examples(store, wanted, not_taken)) as found:
         async for example in found:
+            if isinstance(example, Untaken):
+                yield _untaken_line(example)
+                continue
             # Megabytes, where a conversation was long.
             yield await asyncio.to_thread(make_line, example, wanted)
 
@@ -75,7 +80,7 @@ def make_line(example: Example, wanted: Wanted) -> Line:
     try:
         cleared, counts = redact(render(example, wanted.format))
         assert isinstance(cleared, dict), "a line is an object"
-        mended, findings = lint(cleared, wanted.format)
+        mended, findings = lint(cleared, wanted.format, _changes(example, wanted.format))
         if mended is not None:
             text = encode(mended) + b"\n"
             tokens = _estimate_tokens(mended)
@@ -96,6 +101,40 @@ def make_line(example: Example, wanted: Wanted) -> Line:
     )
 
 
+def _changes(example: Example, form: Format) -> list[Finding]:
+    return [
+        Finding(each.code, path_of(each, example, form), each.message, each.is_mended)
+        for each in example.changes
+    ]
+
+
+# By the reason of an `Untaken`.
+_WHY_NOT: Mapping[str, str] = {
+    "no_chat_form": "A message's role, or a call, has no form in a chat.",
+    "history_elsewhere": "A part of the conversation is not on record.",
+    "empty_answer": "The answer says nothing.",
+    "refused": "A call was refused, which this form cannot say.",
+    "several_choices": "It is about several alternatives.",
+    "too_large": "The conversation is too large.",
+}
+
+
+def _untaken_line(untaken: Untaken) -> Line:
+    why = _WHY_NOT.get(untaken.reason, "There is no conversation on record.")
+    return Line(
+        text=None,
+        findings=(Finding(untaken.reason, untaken.path, why, False),),
+        secrets={},
+        tokens=0,
+        part=None,
+        session=untaken.session,
+        index=untaken.index,
+        model="",
+        touched=False,
+        is_taken=False,
+    )
+
+
 def part_of(root: str, share: float, seed: int) -> Part:
     """Return the half of a split that a conversation with this root belongs to.
 
@@ -109,11 +148,17 @@ def part_of(root: str, share: float, seed: int) -> Part:
 
 async def _wanted_examples(
     store: Store, wanted: Wanted, not_taken: Counter[str] | None
-) -> AsyncGenerator[Example]:
+) -> AsyncGenerator[Example | Untaken]:
     async with aclosing(examples(store, wanted, not_taken)) as found:
         async for example in found:
-            if wanted.split is None or wanted.part in (None, part_of(example.root, *wanted.split)):
+            if isinstance(example, Untaken) or _is_in_part(example, wanted):
                 yield example
+
+
+def _is_in_part(example: Example, wanted: Wanted) -> bool:
+    if wanted.split is None or wanted.part is None:
+        return True
+    return wanted.part == part_of(example.root, *wanted.split)
 
 
 def _estimate_tokens(value: JSON) -> int:
@@ -187,6 +232,8 @@ class Tally:
 
     def add(self, line: Line) -> None:
         """Take in a line."""
+        if not line.is_taken:
+            return  # it is in `not_taken`
         if line.session != self._session:
             self._session = line.session
             self.sessions += 1

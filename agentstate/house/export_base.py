@@ -43,6 +43,17 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Something that was said and stands otherwise in an example, or not at all."""
+
+    code: str  # stable, of the same kind as `Finding.code`
+    at: int | None  # the place of its message in the example; None = `path` is one of a request
+    path: str  # in that message: ".content"
+    message: str
+    is_mended: bool = False  # it says the same as before
+
+
+@dataclass(frozen=True, slots=True)
 class Example:
     """A conversation that nothing continues, or one decided answer, before it has a form."""
 
@@ -59,6 +70,18 @@ class Example:
     cost_microusd: int | None  # of the calls on the way; None = one has no price
     rejected: tuple[dict[str, JSON], ...] | None = None  # dpo: the answer that was not preferred
     label: bool | None = None  # kto: whether the last message was approved
+    # A place behind the last message is that of `rejected`.
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Untaken:
+    """A conversation that is wanted and has no form here."""
+
+    session: str
+    index: int  # of the leaf step
+    reason: str  # stable
+    path: str  # of what has none, in the request; '' = it is no single place
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +89,8 @@ class Finding:
     """Something the linter saw in one line."""
 
     code: str  # stable
-    path: str  # in the line: "messages[3].tool_calls[0]"
+    # In the line: "messages[3].tool_calls[0]"; or in the step's request, which it begins with then.
+    path: str
     message: str
-    is_mended: bool  # False = as it was, or the line could not be saved
+    # False = as it was, or not what it was and nothing could be done; or why the line is lost
+    is_mended: bool

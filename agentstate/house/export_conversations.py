@@ -3,14 +3,16 @@
 Not a translation for another model (`dialects/openai_chat_messages.py`): nothing is made to fit a
 receiver, ids stay what they were, and what no trainer takes is left out. What cannot be read by one
 (a picture, a file) leaves a mark in brackets where it stood, so that the answer to it still makes
-sense. Invariant: the same history gives the same messages, whichever dialect it was recorded in.
+sense. Whatever is not as it was said is a `Change`. Invariant: the same history gives the same
+messages, whichever dialect it was recorded in.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from agentstate.dialects.base import Chains, Dialect
@@ -35,6 +37,7 @@ from agentstate.dialects.neutral import (
 from agentstate.ground.canonical import JSON, canonical
 from agentstate.ground.chat import Choice
 from agentstate.ground.errors import BadRequest
+from agentstate.house.export_base import Change
 
 Message = dict[str, JSON]
 
@@ -45,17 +48,24 @@ _ASIDE = frozenset(
     ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
      "mcp_list_tools", "mcp_call")
 )  # fmt: skip
+# Paths of parts of messages that the neutral form has no place for. Thoughts and marks for a cache
+# are none of what is said.
+_PART = re.compile(
+    r"(?:messages|input|contents|system|systemInstruction)\b[^:]*"
+    r"(?:\]|\.(?:content|output|tool_calls|audio|images))"
+)
 _ELSEWHERE = frozenset(("item_reference", "compaction"))
 _PARAGRAPH = "\n\n"
 
 
 class NoConversation(Exception):
     """What is on record is no whole conversation, or has no chat form; `reason` is a stable word
-    for why."""
+    for why, `path` the place in the request, '' where it is not of one."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, path: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.path = path
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -84,36 +94,137 @@ def read_conversation(dialect: Dialect, body: JSON) -> Asked:
     items = as_list(ask.body.get(dialect.list_key))
     for path in asked.unsaid:
         if (found := _LOST.fullmatch(path)) is not None:
-            _check_lost(as_object(items[int(found[1])]))
+            _check_lost(as_object(items[int(found[1])]), path)
     return asked
 
 
-def _check_lost(item: Mapping[str, JSON]) -> None:
+def _check_lost(item: Mapping[str, JSON], path: str) -> None:
     kind = as_text(item.get("type"))
     if kind not in _ASIDE:
-        raise NoConversation("history_elsewhere" if kind in _ELSEWHERE else "no_chat_form")
+        reason = "history_elsewhere" if kind in _ELSEWHERE else "no_chat_form"
+        raise NoConversation(reason, f"request.{path}")
+
+
+def unsaid_changes(asked: Asked) -> list[Change]:
+    """Return which parts of its messages a request has lost when it was read."""
+    return [
+        Change("content_removed", None, f"request.{path}", "It has no form here: left out.")
+        for path in asked.unsaid
+        if _PART.fullmatch(path) and not _LOST.fullmatch(path)
+    ]
 
 
 # --- messages -------------------------------------------------------------------------------------
 
 
-def write_messages(turns: Sequence[Turn], *, images: bool) -> list[Message]:
-    """Write turns as messages. `images`: keep those of users."""
-    messages: list[Message] = []
+def write_messages(turns: Sequence[Turn], *, images: bool, changes: list[Change]) -> list[Message]:
+    """Write turns as messages. `images`: keep those of users. `changes` gets what is not as it was
+    said."""
+    writer = _Writer(images, changes)
     for is_models, group in groupby(turns, lambda turn: turn.role == "assistant"):
-        side = tuple(group)
-        messages += _write_models(side) if is_models else _write_others(side, images)
-    return messages
+        if is_models:
+            writer.write_models(group)
+        else:
+            writer.write_others(tuple(group))
+    return writer.messages
 
 
-def _write_models(turns: Iterable[Turn]) -> Iterator[Message]:
-    """Write what the model said."""
-    for turn in join_calling(turns):
-        # Blocks of a model's text go on in the middle of a sentence.
-        text = "".join(item.text for item in turn.items if isinstance(item, Text | Refused))
-        calls = [_write_call(item) for item in turn.items if isinstance(item, Called)]
-        if (message := _assistant(text, calls)) is not None:
-            yield message
+class _Writer:
+    """Writes turns one after the other."""
+
+    def __init__(self, images: bool, changes: list[Change]) -> None:
+        self.messages: list[Message] = []
+        self._images = images
+        self._changes = changes
+        self._called: dict[str, str] = {}  # tools by the ids of their calls
+
+    def write_models(self, turns: Iterable[Turn]) -> None:
+        """Write what the model said."""
+        for turn in join_calling(turns):
+            # Blocks of a model's text go on in the middle of a sentence.
+            text = "".join(item.text for item in turn.items if isinstance(item, Text | Refused))
+            calls = [item for item in turn.items if isinstance(item, Called)]
+            self._called |= {call.call_id: call.name for call in calls}
+            self._note_name(turn.name)
+            if any(isinstance(item, Refused) for item in turn.items):
+                self._note(*_REFUSAL)
+            for item in turn.items:
+                if (kind := _KINDS.get(type(item))) and not isinstance(item, Called):
+                    # A message of which nothing is left stood before the one that is there now.
+                    self._note(f"{kind}_removed", ".content", _REMOVED)
+            for place, call in enumerate(calls):
+                if _is_blank(call.arguments, is_custom=call.is_custom):
+                    self._changes.append(_no_arguments(len(self.messages), place))
+            message = _assistant(text, [_write_call(call) for call in calls])
+            if message is not None:
+                self.messages.append(message)
+
+    def write_others(self, turns: Sequence[Turn]) -> None:
+        """Write what stands between two messages of the model, the results first."""
+        for turn in turns:
+            for item in turn.items:
+                if isinstance(item, Result):
+                    self._write_result(item)
+        for turn in turns:
+            items = [item for item in turn.items if not isinstance(item, Result)]
+            if not items and turn.items:
+                continue  # it had results only
+            self._note_name(turn.name)
+            has_images = any(isinstance(item, Image) for item in items)
+            keeps_images = self._images and turn.role == "user" and has_images
+            self._note_marks(items, keeps_images=keeps_images)
+            content: JSON = _texts(items)
+            if keeps_images:
+                content = [
+                    _image(item) if isinstance(item, Image) else _part(item) for item in items
+                ]
+            self.messages.append({"role": turn.role, "content": content})
+
+    def _write_result(self, result: Result) -> None:
+        text = _texts(result.parts)
+        if result.is_error and not text.lstrip().lower().startswith("error"):
+            # The form has no flag for it, so the words say it.
+            text = f"Error: {text}" if text else "Error"
+        if result.name != self._called.get(result.call_id, result.name):
+            self._note_name(result.name)  # else the call says it
+        self._note_marks(result.parts, keeps_images=False)
+        self.messages.append({"role": "tool", "content": text, "tool_call_id": result.call_id})
+
+    def _note(self, code: str, path: str, message: str) -> None:
+        self._changes.append(Change(code, len(self.messages), path, message))
+
+    def _note_name(self, name: str | None) -> None:
+        if name:
+            self._note("name_removed", "", "Messages have no names here.")
+
+    def _note_marks(self, items: Iterable[Item], *, keeps_images: bool) -> None:
+        for item in items:
+            kind = _KINDS.get(type(item))
+            is_kept = keeps_images and isinstance(item, Image)
+            if kind is None or is_kept or (isinstance(item, Document) and item.text is not None):
+                continue
+            if isinstance(item, Called | Result):
+                self._note(f"{kind}_removed", ".content", _REMOVED)
+            else:
+                self._note(f"{kind}_marked", ".content", "A mark stands where it was.")
+
+
+_KINDS: dict[type[Item], str] = {
+    Image: "image", Document: "document", Audio: "audio", Called: "call", Result: "result",
+}  # fmt: skip
+_REMOVED = "A message of this side has no place for it: left out."
+_REFUSAL = ("refusal_text", ".content", "The model refused; its words are a text like any other.")
+
+
+def _is_blank(arguments: str, *, is_custom: bool) -> bool:
+    """Say whether a call has no arguments; models leave those of a tool without parameters out."""
+    return not is_custom and not arguments.strip()
+
+
+def _no_arguments(at: int, place: int) -> Change:
+    path = f".tool_calls[{place}].function.arguments"
+    message = "No arguments are an empty object."
+    return Change("arguments_empty", at, path, message, is_mended=True)
 
 
 def _assistant(text: str, calls: list[JSON]) -> Message | None:
@@ -128,36 +239,10 @@ def _write_call(call: Called) -> JSON:
 
 
 def _function_call(call_id: str, name: str, arguments: str, *, is_custom: bool) -> JSON:
-    # Models leave the arguments of a tool without parameters empty.
     text = wrap_free_text(arguments) if is_custom else arguments
-    text = text if text.strip() else "{}"
+    text = "{}" if _is_blank(arguments, is_custom=is_custom) else text
     function: JSON = {"name": name, "arguments": text}
     return {"id": call_id, "type": "function", "function": function}
-
-
-def _write_others(turns: Sequence[Turn], images: bool) -> Iterator[Message]:
-    """Write what stands between two messages of the model, the results first."""
-    for turn in turns:
-        for item in turn.items:
-            if isinstance(item, Result):
-                yield _write_result(item)
-    for turn in turns:
-        items = [item for item in turn.items if not isinstance(item, Result)]
-        if not items and turn.items:
-            continue  # it had results only
-        if images and turn.role == "user" and any(isinstance(item, Image) for item in items):
-            parts = [_image(item) if isinstance(item, Image) else _part(item) for item in items]
-            yield {"role": "user", "content": list[JSON](parts)}
-        else:
-            yield {"role": turn.role, "content": _texts(items)}
-
-
-def _write_result(result: Result) -> Message:
-    text = _texts(result.parts)
-    if result.is_error and not text.lstrip().lower().startswith("error"):
-        # The form has no flag for it, so the words say it.
-        text = f"Error: {text}" if text else "Error"
-    return {"role": "tool", "content": text, "tool_call_id": result.call_id}
 
 
 def _texts(items: Iterable[Item]) -> str:
@@ -195,7 +280,19 @@ def _image(image: Image) -> Message:
     return {"type": "image_url", "image_url": said}
 
 
-def write_choice(choice: Choice, turn_count: int) -> Message:
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One alternative of an answer as a message."""
+
+    message: Message
+    changes: tuple[Change, ...] = field(default=(), compare=False)
+
+    def changes_at(self, at: int) -> tuple[Change, ...]:
+        """Return what is not as it was said, for a message at this place."""
+        return tuple(replace(change, at=at) for change in self.changes)
+
+
+def write_choice(choice: Choice, turn_count: int) -> Said:
     """Write one alternative of an answer as the message it becomes in the next request.
 
     `turn_count`: the turns before it; calls without an id get the one that `neutral.with_ids` will
@@ -221,7 +318,14 @@ def write_choice(choice: Choice, turn_count: int) -> Message:
     message = _assistant(text, calls)
     if message is None:
         raise NoConversation("empty_answer")
-    return message
+    code, path, why = _REFUSAL
+    changes = [Change(code, 0, path, why)] if choice.refusal else []
+    changes += [
+        _no_arguments(0, place)
+        for place, call in enumerate(own)
+        if _is_blank(call.arguments, is_custom=call.kind == "custom")
+    ]
+    return Said(message, tuple(changes))
 
 
 # --- tools ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ first seen, and steps in theirs: the same record gives the same examples in the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -19,10 +19,11 @@ from agentstate.dialects.neutral import TranslatingDialect
 from agentstate.ground.errors import BadRequest, SettingError
 from agentstate.ground.globs import Glob
 from agentstate.ground.records import SessionRow, StepRow
-from agentstate.house.export_base import Example, Wanted
+from agentstate.house.export_base import Example, Untaken, Wanted
 from agentstate.house.export_conversations import (
     Message,
     NoConversation,
+    Said,
     called_names,
     digest_of,
     root_of,
@@ -40,8 +41,9 @@ SESSIONS_BATCH = 200  # sessions read at once
 
 async def examples(
     store: Store, wanted: Wanted, left_out: Counter[str] | None = None
-) -> AsyncGenerator[Example, None]:
-    """Yield what is wanted of the record. `left_out` counts what is not, by reason.
+) -> AsyncGenerator[Example | Untaken, None]:
+    """Yield what is wanted of the record. `left_out` counts what is not, by reason, what could not
+    be taken included.
 
     For dpo an example is a pair of answers, for kto a decided one; a refusal that ends a run sets
     its session to FAILED, so sessions that failed are among these unless `status` says otherwise.
@@ -62,7 +64,10 @@ async def examples(
             one = _Session(store, threads, wanted, filters, counts)
             async with aclosing(one.examples()) as found:
                 async for example in found:
-                    if wanted.dedupe and not _is_new(seen, example):
+                    if isinstance(example, Untaken):
+                        counts[example.reason] += 1
+                        yield example
+                    elif wanted.dedupe and not _is_new(seen, example):
                         counts["equal"] += 1
                     else:
                         yield example
@@ -115,7 +120,7 @@ class _Session:
         self._left_out = left_out
         self._reader = Reader(store, threads, images=wanted.images)
 
-    async def examples(self) -> AsyncGenerator[Example, None]:
+    async def examples(self) -> AsyncGenerator[Example | Untaken, None]:
         """Yield them in the order of their steps."""
         for at in self._steps():
             try:
@@ -129,7 +134,7 @@ class _Session:
                 continue
             for answer_id in answer_ids:
                 for example in await self._of_answer(at, step, dialect, answer_id):
-                    if self._filters.takes_tools(example):
+                    if isinstance(example, Untaken) or self._filters.takes_tools(example):
                         yield example
                     else:
                         self._left_out["filter"] += 1
@@ -152,14 +157,13 @@ class _Session:
 
     async def _of_answer(
         self, at: int, step: StepRow, dialect: TranslatingDialect, answer_id: int
-    ) -> list[Example]:
+    ) -> Sequence[Example | Untaken]:
         try:
             if self._wanted.format in _JUDGED_FORMATS:
                 return await self._judged(at, step, dialect, answer_id)
             return [await self._conversation(at, step, dialect, answer_id)]
         except NoConversation as error:
-            self._left_out[error.reason] += 1
-            return []
+            return [Untaken(step.session, step.index, error.reason, error.path)]
 
     async def _conversation(
         self, at: int, step: StepRow, dialect: TranslatingDialect, answer_id: int
@@ -169,12 +173,12 @@ class _Session:
         answer = await reader.read_answer(answer_id, dialect)
         if not answer.choices:
             raise NoConversation("empty_answer")
-        message = write_choice(answer.choices[0], prompt.turn_count)
+        said = write_choice(answer.choices[0], prompt.turn_count)
         if await self._is_refused(answer_id):
             if self._wanted.format != "openai":
                 raise NoConversation("refused")  # the other forms cannot say so
-            message["weight"] = 0
-        return await self._make(at, step, prompt, message, ())
+            said.message["weight"] = 0
+        return await self._make(at, step, prompt, said)
 
     async def _is_refused(self, answer_id: int) -> bool:
         """Say whether a call of an answer was refused and no agent got anything in its place."""
@@ -203,20 +207,23 @@ class _Session:
     async def _judgement(self, at: int, step: StepRow, judged: Judged) -> Example | None:
         if self._wanted.format == "kto":
             said = judged.better if judged.is_edited and judged.better else judged.own
-            example = await self._make(at, step, judged.prompt, said, ())
+            example = await self._make(at, step, judged.prompt, said)
             return replace(example, label=judged.is_good)
         if judged.pair is None:
             return None
         better, worse = judged.pair
-        example = await self._make(at, step, judged.prompt, better, (worse,))
-        return replace(example, rejected=(worse,))
+        return await self._make(at, step, judged.prompt, better, worse)
 
     async def _make(
-        self, at: int, step: StepRow, prompt: Prompt, last: Message, others: tuple[Message, ...]
+        self, at: int, step: StepRow, prompt: Prompt, last: Said, rejected: Said | None = None
     ) -> Example:
         threads = self._threads
-        messages = (*prompt.messages, last)
-        tools = await self._reader.list_tools(at, prompt, [last, *others])
+        messages = (*prompt.messages, last.message)
+        others = () if rejected is None else (rejected.message,)
+        tools = await self._reader.list_tools(at, prompt, [last.message, *others])
+        changes = (*prompt.changes, *last.changes_at(len(prompt.messages)))
+        if rejected is not None:
+            changes += rejected.changes_at(len(messages))
         cost = threads.costs[at]
         return Example(
             session=step.session,
@@ -228,6 +235,8 @@ class _Session:
             model=step.model,
             touched=bool(threads.bits[at] & TOUCHED),
             cost_microusd=None if cost == NONE else cost,
+            rejected=others or None,
+            changes=changes,
         )
 
 

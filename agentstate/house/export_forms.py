@@ -20,7 +20,7 @@ from typing import assert_never
 
 from agentstate.dialects.lenient import Unreadable, as_list, as_object, as_text, read_exact
 from agentstate.ground.canonical import JSON
-from agentstate.house.export_base import Example, Format
+from agentstate.house.export_base import Change, Example, Format
 
 Message = Mapping[str, JSON]
 
@@ -56,6 +56,25 @@ def render(example: Example, form: Format) -> dict[str, JSON]:
             }
         case _:
             assert_never(form)
+
+
+def path_of(change: Change, example: Example, form: Format) -> str:
+    """Return where in its line a change of an example is; for one of a request the place there."""
+    at, last = change.at, len(example.messages) - 1
+    if at is None:
+        return change.path
+    match form:
+        case "openai" | "trl" | "axolotl":
+            where = f"messages[{at}]"
+        case "dpo" if at < last:
+            where = f"input.messages[{at}]"
+        case "dpo":
+            where = "preferred_output[0]" if at == last else "non_preferred_output[0]"
+        case "kto":
+            where = f"prompt[{at}]" if at < last else "completion[0]"
+        case _:
+            assert_never(form)
+    return where + change.path
 
 
 def _tools(example: Example, *, with_parallel: bool = False) -> dict[str, JSON]:

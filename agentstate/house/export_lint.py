@@ -33,12 +33,15 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 _HALF = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 
 
-def lint(line: Mapping[str, JSON], form: Format) -> tuple[Message | None, tuple[Finding, ...]]:
+def lint(
+    line: Mapping[str, JSON], form: Format, known: Sequence[Finding] = ()
+) -> tuple[Message | None, tuple[Finding, ...]]:
     """Return a line as its form wants it, None where it cannot be, and what was found in it.
 
-    The line that is handed over is left as it is. A finding's path is a place in it.
+    The line that is handed over is left as it is. A finding's path is a place in it. `known` is
+    what was found before; it comes first.
     """
-    notes = Notes()
+    notes = Notes(known)
     mended: Message | None
     try:
         mended = _FORMS[form](line, notes)
@@ -243,7 +246,7 @@ def _write_plainly(line: Message, form: Format, notes: Notes) -> Message:
     if counts["large"]:
         notes.mended("number_large", "", f"{counts['large']} are rounded, or text: too large.")
     if counts["number"]:
-        notes.mended("number", "", f"{counts['number']} are null: JSON has no such numbers.")
+        raise notes.lost("number", "", f"{counts['number']} are no numbers that JSON has.")
     return found
 
 

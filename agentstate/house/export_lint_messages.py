@@ -51,8 +51,8 @@ class Rules:
 class Notes:
     """The findings of one line, in the order in which they were made."""
 
-    def __init__(self) -> None:
-        self.findings: list[Finding] = []
+    def __init__(self, known: Sequence[Finding] = ()) -> None:
+        self.findings = list(known)
 
     def mended(self, code: str, path: str, message: str) -> None:
         """Note what was mended."""
@@ -248,23 +248,13 @@ def _lint_call(value: JSON, path: str, rules: Rules, notes: Notes) -> Message:
 # --- arguments ------------------------------------------------------------------------------------
 
 
-class _Text:
-    """JSON as models write it; says whether it was more than JSON is."""
+def _refuse(constant: str) -> JSON:
+    # Whatever stood for NaN or an infinity would say something else.
+    raise ValueError(constant)
 
-    def __init__(self) -> None:
-        self.had_no_number = False  # NaN or an infinity, read as null
-        self._decoder = json.JSONDecoder(
-            strict=False, parse_float=Number, parse_constant=self._null
-        )
 
-    def read(self, text: str) -> JSON:
-        """Raises `ValueError` or `RecursionError`: it is not JSON, nested too deeply, or has an
-        integer of more than 4,300 digits, which a trainer in Python cannot read either."""
-        value: JSON = self._decoder.decode(text)
-        return value
-
-    def _null(self, _: str) -> None:
-        self.had_no_number = True
+# JSON as models write it, with line feeds in its strings.
+_LENIENT = json.JSONDecoder(strict=False, parse_float=Number, parse_constant=_refuse)
 
 
 def _lint_arguments(value: JSON, path: str, rules: Rules, notes: Notes) -> JSON:
@@ -274,11 +264,10 @@ def _lint_arguments(value: JSON, path: str, rules: Rules, notes: Notes) -> JSON:
         notes.mended("arguments_empty", where, "No arguments are an empty object.")
         value, is_text = {}, rules.arguments == "text"
     elif isinstance(value, str):
-        reader = _Text()
         try:
-            read = reader.read(value)
-            strict = value if not reader.had_no_number and _is_strict(value) else None
-            if strict is None:
+            # An integer of more than 4,300 digits a trainer in Python cannot read either.
+            read: JSON = _LENIENT.decode(value)
+            if not _is_strict(value):
                 notes.mended("arguments_rewritten", where, "They are written as JSON has them.")
             elif rules.arguments == "text":
                 if not isinstance(read, dict):

@@ -28,7 +28,7 @@ from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer, Choice
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.records import RecordedAnswer
-from agentstate.house.export_conversations import Message, NoConversation, write_choice
+from agentstate.house.export_conversations import NoConversation, Said, write_choice
 from agentstate.house.export_reading import Prompt, Reader
 from agentstate.steps import aside
 from agentstate.steps.outcome import Changed, GoOn, Outcome, Unchanged, outcome_of, refusal_of
@@ -41,15 +41,15 @@ class Judged:
     """One answer about which something was decided, or which a person wrote."""
 
     prompt: Prompt
-    own: Message  # as it was when it was decided about
+    own: Said  # as it was when it was decided about
     # None = nothing is better: it was good as it was, or nothing came of it.
-    better: Message | None
+    better: Said | None
     is_edited: bool = False  # `better` is what was approved
     is_good: bool = False
-    models: Message | None = None  # that a person wrote `own` in place of; None = it is the model's
+    models: Said | None = None  # that a person wrote `own` in place of; None = it is the model's
 
     @property
-    def pair(self) -> tuple[Message, Message] | None:
+    def pair(self) -> tuple[Said, Said] | None:
         """The better answer and the worse one; None = none is better."""
         if self.models is not None:
             return self.better or self.own, self.models
@@ -157,7 +157,7 @@ class _Heard:
         changed = {each.index for each in self.answer.choices if _said(each) not in before}
         return changed or {0}
 
-    def message(self, prompt: Prompt, about: set[int]) -> Message:
+    def message(self, prompt: Prompt, about: set[int]) -> Said:
         """Return the one alternative that is meant as a message."""
         choices = [choice for choice in self.answer.choices if choice.index in about]
         if len(choices) != 1:

@@ -9,7 +9,7 @@ is done in a thread.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agentstate.dialects import dialect_by_name
@@ -18,6 +18,7 @@ from agentstate.dialects.neutral import (
     Called,
     Item,
     Offer,
+    Refused,
     Text,
     TranslatingDialect,
     Turn,
@@ -26,11 +27,13 @@ from agentstate.dialects.neutral import (
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.chat import Answer, Choice
 from agentstate.ground.records import RecordedAnswer, StepRow
+from agentstate.house.export_base import Change
 from agentstate.house.export_conversations import (
     Message,
     NoConversation,
     called_names,
     read_conversation,
+    unsaid_changes,
     write_messages,
     write_tool,
 )
@@ -52,6 +55,7 @@ class Prompt:
     turn_count: int  # of the neutral form
     offers: tuple[Offer, ...]
     parallel_tool_calls: bool | None
+    changes: tuple[Change, ...]  # what of it is not as it was sent
 
 
 class Reader:
@@ -80,8 +84,9 @@ class Reader:
         bits = self._threads.bits[at]
         if bits & LOST:
             raise NoConversation("history_elsewhere")
-        before = await self._read_chain(at) if bits & LINKED else []
-        work = partial(self._make_prompt, dialect, body, before)
+        changes: list[Change] = []
+        before = await self._read_chain(at, changes) if bits & LINKED else []
+        work = partial(self._make_prompt, dialect, body, before, changes)
         count = len(before) + len(as_list(as_object(body).get(dialect.list_key)))
         return work() if count <= MESSAGES_HERE_MAX else await asyncio.to_thread(work)
 
@@ -106,19 +111,25 @@ class Reader:
                 missing -= set(found)
         return tuple(map(write_tool, tools.values()))
 
-    def _make_prompt(self, dialect: TranslatingDialect, body: JSON, before: list[Turn]) -> Prompt:
+    def _make_prompt(
+        self, dialect: TranslatingDialect, body: JSON, before: list[Turn], changes: list[Change]
+    ) -> Prompt:
         asked = read_conversation(dialect, body)
+        found = [*changes, *unsaid_changes(asked)]
         turns = asked.turns
         if before:
             # Instructions are of their own request only, so those before are left out.
             fields = as_object(body)
             head = dialect.read_request({**fields, dialect.list_key: []}).turns
             turns = (*head, *before, *_read_list(dialect, fields))
-        messages = write_messages(turns, images=self._images)
-        return Prompt(tuple(messages), len(turns), asked.tools, asked.calls_in_parallel)
+        messages = write_messages(turns, images=self._images, changes=found)
+        return Prompt(
+            tuple(messages), len(turns), asked.tools, asked.calls_in_parallel, tuple(found)
+        )
 
-    async def _read_chain(self, at: int) -> list[Turn]:
-        """Return the turns of the steps that one goes on from by an id."""
+    async def _read_chain(self, at: int, changes: list[Change]) -> list[Turn]:
+        """Return the turns of the steps that one goes on from by an id; `changes` gets what they
+        have lost."""
         pieces: list[tuple[Turn, ...]] = []  # the last one first
         bytes_left = CHAIN_BYTES_MAX
         while self._threads.bits[at] & LINKED:
@@ -127,8 +138,10 @@ class Reader:
             assert step.answer_id is not None, "it is answered"
             body = await self.read_body(at)
             recorded = await self._read_delivered(step.answer_id)
-            size, turns = await asyncio.to_thread(_read_link, dialect, body, recorded)
+            size, turns, lost = await asyncio.to_thread(_read_link, dialect, body, recorded)
             pieces.append(turns)
+            # Paths are those of a request, so they say of which one.
+            changes += [replace(each, path=f"step {step.index}: {each.path}") for each in lost]
             bytes_left -= size
             if bytes_left < 0:
                 raise NoConversation("too_large")
@@ -150,22 +163,26 @@ def _read_list(dialect: TranslatingDialect, body: dict[str, JSON]) -> tuple[Turn
 
 def _read_link(
     dialect: TranslatingDialect, body: dict[str, JSON], recorded: RecordedAnswer
-) -> tuple[int, tuple[Turn, ...]]:
-    """Return what a step adds to those that go on from it, and how many bytes that took."""
-    read_conversation(dialect, body)  # it raises if something of it is elsewhere
+) -> tuple[int, tuple[Turn, ...], list[Change]]:
+    """Return how many bytes a step took, what it adds to those that go on from it, and what that
+    has lost."""
+    asked = read_conversation(dialect, body)  # it raises if something of it is elsewhere
     choices = read_recorded(dialect, recorded).choices
     items = _answer_items(choices[0]) if choices else ()
     answer = (Turn("assistant", items),) if items else ()
     size = len(recorded.content) + len(encode(body))
-    return size, (*_read_list(dialect, body), *answer)
+    return size, (*_read_list(dialect, body), *answer), unsaid_changes(asked)
 
 
 def _answer_items(choice: Choice) -> tuple[Item, ...]:
     own = [call for call in choice.tool_calls if not call.runs_upstream]
     if any(call.kind not in ("function", "custom") for call in own):
         raise NoConversation("no_chat_form")
-    text = choice.text + (choice.refusal or "")
+    said = (
+        *((Text(choice.text),) if choice.text else ()),
+        *((Refused(choice.refusal),) if choice.refusal else ()),
+    )
     calls = [
         Called(call.call_id or "", call.name, call.arguments, call.kind == "custom") for call in own
     ]
-    return (*((Text(text),) if text else ()), *calls)
+    return (*said, *calls)

@@ -186,6 +186,33 @@ def test_a_report_has_findings_and_counts_and_no_data(desk: Desk) -> None:
     assert KEY not in json.dumps(report)
 
 
+def test_a_report_names_what_could_not_be_taken_and_what_was_changed(desk: Desk) -> None:
+    narrated = [say("a"), {"role": "narrator", "content": "private"}]
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    shown = {"role": "user", "content": [{"type": "text", "text": "private"}, picture]}
+    desk.run(record(desk.store, narrated, say("fine", "assistant"), session="odd"))
+    desk.run(record(desk.store, [shown], say("fine", "assistant"), session="shown"))
+
+    report = json_of(desk, "report=1")
+
+    assert report["counts"]["lines"] == report["counts"]["sessions"] == 1
+    assert report["counts"]["left_out"] == 0
+    assert report["counts"]["not_taken"] == {"no_chat_form": 1}
+    assert report["counts"]["findings"]["kept"] == {"image_marked": 1}
+    odd, shown_line = report["lines"]
+    assert (odd["line"], odd["session"], odd["index"], odd["is_left_out"]) == (None, "odd", 0, True)
+    (finding,) = odd["findings"]
+    assert (finding["code"], finding["path"]) == ("no_chat_form", "request.messages[1]")
+    (finding,) = shown_line["findings"]
+    assert (shown_line["line"], shown_line["session"]) == (1, "shown")
+    assert (finding["code"], finding["path"]) == ("image_marked", "messages[0].content")
+    assert "private" not in json.dumps(report)
+    # Of a file it is no line, and no part of a split begins with it.
+    assert len(split_lines(data_of(desk, ""))) == 1
+    told = data_of(desk, "progress=1&split=0.5").decode().splitlines()
+    assert not any(each.startswith('#{"part":null') for each in told)
+
+
 def test_a_report_of_a_long_look_is_not_silent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "HEARTBEAT_S", 0.0)
     for number in range(3):

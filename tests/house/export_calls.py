@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from agentstate.house.export_base import Example, Wanted
+from agentstate.house.export_base import Example, Untaken, Wanted
 from agentstate.house.export_examples import examples
 from agentstate.house.export_forms import render
 from agentstate.store.base import Store
@@ -117,7 +117,8 @@ async def export(
     store: Store, wanted: Wanted | None = None, left_out: Counter[str] | None = None
 ) -> list[Example]:
     """Return all examples."""
-    return [each async for each in examples(store, wanted or Wanted(), left_out)]
+    found = examples(store, wanted or Wanted(), left_out)
+    return [each async for each in found if not isinstance(each, Untaken)]
 
 
 async def lines_of(store: Store, wanted: Wanted | None = None) -> list[dict[str, Any]]:

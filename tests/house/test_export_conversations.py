@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from agentstate.dialects.neutral import (
 )
 from agentstate.ground.canonical import encode
 from agentstate.ground.chat import Choice, ToolCall
+from agentstate.house.export_base import Change
 from agentstate.house.export_conversations import (
     NoConversation,
     digest_of,
@@ -35,7 +37,14 @@ CALL, GIVEN = Called("c", "get", "{}"), Result("c", (Text("5"),))
 
 
 def write(*turns: Turn, images: bool = False) -> list[dict[str, Any]]:
-    return write_messages(turns, images=images)
+    return write_messages(turns, images=images, changes=[])
+
+
+def changed(*turns: Turn, images: bool = False) -> list[tuple[str, int | None, str]]:
+    """Return what is not as it was said: code, place and path."""
+    changes: list[Change] = []
+    write_messages(turns, images=images, changes=changes)
+    return [(each.code, each.at, each.path) for each in changes]
 
 
 def asked(*items: Item) -> Turn:
@@ -114,6 +123,75 @@ def test_a_tool_that_failed_says_so() -> None:
         assert write(asked(failed))[0]["content"] == text
 
 
+# --- what is not as it was said -------------------------------------------------------------------
+
+PICTURE = Image("AAAA", "image/png")
+
+
+@pytest.mark.parametrize(
+    ("turn", "code"),
+    [
+        (answered(Text("a"), PICTURE), "image_removed"),
+        (answered(Text("a"), Audio("AAAA", "wav")), "audio_removed"),
+        (answered(Text("a"), Refused("no")), "refusal_text"),
+        (answered(Text("a"), GIVEN), "result_removed"),
+        (asked(Text("a"), PICTURE), "image_marked"),
+        (asked(Audio("AAAA", "wav")), "audio_marked"),
+        (asked(Document(data="AAAA")), "document_marked"),
+        (asked(Text("a"), CALL), "call_removed"),
+    ],
+)
+def test_what_a_message_has_lost_is_told_with_its_place(turn: Turn, code: str) -> None:
+    path = ".content"
+    assert changed(asked(Text("before")), answered(Text("x")), asked(Text("y")), turn) == [
+        (code, 3, path)
+    ]
+
+
+def test_what_is_as_it_was_said_is_no_change() -> None:
+    whole = asked(Text("a"), Document(text="words"), GIVEN)
+    assert changed(Turn("system", (Text("s"),)), asked(Text("a")), answered(CALL), whole) == []
+    assert changed(asked(Text("look"), PICTURE), images=True) == []
+    assert [code for code, *_ in changed(asked(GIVEN, PICTURE), images=True)] == []
+
+
+def test_a_picture_is_lost_where_pictures_are_kept_of_users_alone() -> None:
+    shown = Result("c", (Text("5"), PICTURE))
+    assert changed(answered(CALL, PICTURE), asked(shown, PICTURE), images=True) == [
+        ("image_removed", 0, ".content"),
+        ("image_marked", 1, ".content"),
+    ]
+
+
+def test_names_that_are_dropped_are_told() -> None:
+    named = replace(asked(Text("a")), name="ann")
+    assert changed(asked(Text("s")), named) == [("name_removed", 1, "")]
+    assert changed(replace(answered(Text("a")), name="bob")) == [("name_removed", 0, "")]
+    # What a call says as well is not lost.
+    mine, other = replace(GIVEN, name="get"), replace(GIVEN, name="other")
+    assert changed(answered(CALL), asked(mine)) == []
+    assert changed(answered(CALL), asked(other)) == [("name_removed", 1, "")]
+
+
+def test_arguments_that_were_empty_are_told_and_mended() -> None:
+    changes: list[Change] = []
+    blank = Called("d", "get", " ")
+    write_messages((asked(Text("a")), answered(CALL, blank)), images=False, changes=changes)
+    (change,) = changes
+    assert (change.code, change.at, change.is_mended) == ("arguments_empty", 1, True)
+    assert change.path == ".tool_calls[1].function.arguments"
+    assert changed(answered(replace(blank, is_custom=True))) == []
+
+
+def test_an_answer_tells_what_is_not_as_it_was_said() -> None:
+    calls = (ToolCall(0, "c", "get", "{}"), ToolCall(1, "d", "get", ""))
+    said_so = write_choice(Choice(0, text="a", refusal="no", tool_calls=calls), 0)
+    assert [(each.code, each.at, each.path) for each in said_so.changes_at(7)] == [
+        ("refusal_text", 7, ".content"),
+        ("arguments_empty", 7, ".tool_calls[1].function.arguments"),
+    ]
+
+
 # --- answers --------------------------------------------------------------------------------------
 
 
@@ -135,7 +213,7 @@ def test_an_answer_is_what_it_becomes_in_the_next_request(
     items = (*((Text(text),) if text else ()), *(Called(each, "get", "{}") for each in ids))
     before = [asked(Text("a"))] * turn_count
     history = with_ids([*before, answered(*items)])
-    assert write_choice(choice, turn_count) == write(*history)[-1]
+    assert write_choice(choice, turn_count).message == write(*history)[-1]
 
 
 def test_a_call_without_a_form_makes_no_line() -> None:
@@ -147,7 +225,7 @@ def test_a_call_without_a_form_makes_no_line() -> None:
 
 def test_what_the_provider_ran_is_not_the_agents() -> None:
     search = ToolCall(0, "c", "web_search", "{}", kind="web_search_call", runs_upstream=True)
-    assert write_choice(Choice(0, text="5", tool_calls=(search,)), 0) == said("5")
+    assert write_choice(Choice(0, text="5", tool_calls=(search,)), 0).message == said("5")
 
 
 # --- names ----------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ import pytest
 
 from agentstate.ground.control import Change, Place, Tags
 from agentstate.ground.errors import BadRequest
-from agentstate.house.export_base import Wanted
+from agentstate.house.export import make_line
+from agentstate.house.export_base import Untaken, Wanted
+from agentstate.house.export_examples import examples
 from agentstate.store.base import Store
 from agentstate.store.memory import MemoryStore
 from tests.helpers.recording import START_MS, record, run_on
@@ -462,6 +464,151 @@ def test_what_is_not_all_on_record_is_left_out(
         await record(store, body, answer, dialect=dialect)
         assert await export(store, left_out=left_out) == []
         assert left_out == {reason: 1}
+
+    run(scenario)
+
+
+def test_what_could_not_be_taken_is_named(run: Run) -> None:
+    async def scenario(store: Store) -> None:
+        await record_talk(store, "a", "1")
+        await record(store, asking(user("b"), {"role": "narrator"}), chat("2"))
+        await record(store, asking(user("c")), chat(""))
+        left_out = Counter[str]()
+        found = [each async for each in examples(store, Wanted(), left_out)]
+        assert found[1:] == [
+            Untaken("s", 1, "no_chat_form", "request.messages[1]"),
+            Untaken("s", 2, "empty_answer", ""),
+        ]
+        assert left_out == {"no_chat_form": 1, "empty_answer": 1}
+
+    run(scenario)
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+LOOK = [block("look"), PICTURE]
+
+
+@pytest.mark.parametrize(
+    ("body", "dialect", "codes"),
+    [
+        (
+            asking(
+                {"role": "user", "content": LOOK, "name": "ann"},
+                {"role": "assistant", "content": LOOK},
+                {
+                    "role": "user",
+                    "content": [{"type": "file", "file": {"file_id": "f"}}, block("b")],
+                },
+            ),
+            "openai_chat",
+            {
+                "content_removed": "request.messages[2].content[0]",
+                "name_removed": "messages[0]",
+                "image_marked": "messages[0].content",
+                "image_removed": "messages[1].content",
+            },
+        ),
+        (
+            {
+                "model": "m",
+                "input": [
+                    user("a"),
+                    {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+                    {"role": "user", "content": [{"type": "input_image", "file_id": "f"}]},
+                    user("b"),
+                ],
+            },
+            "openai_responses",
+            {
+                "content_removed": "request.input[2].content[0]",
+                "refusal_text": "messages[1].content",
+            },
+        ),
+        (
+            {
+                "model": "m",
+                "max_tokens": 9,
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {
+                                "type": "image",
+                                "source": {
+                                    "type": "base64", "media_type": "image/png", "data": "AAAA"
+                                },
+                            }
+                        ],
+                    },
+                    {
+                        "role": "assistant",
+                        "content": [block("1"), {"type": "thinking", "thinking": "hm"}],
+                    },
+                    user("b"),
+                ],
+            },
+            "anthropic_messages",
+            {"image_marked": "messages[0].content"},
+        ),
+        (
+            {
+                "contents": [
+                    {"role": "user", "parts": [{"text": "a"}]},
+                    {
+                        "role": "model",
+                        "parts": [
+                            {"text": "1"},
+                            {"inlineData": {"mimeType": "image/png", "data": "AAAA"}},
+                        ],
+                    },
+                    {"role": "user", "parts": [{"text": "b"}, {"executableCode": {"code": ""}}]},
+                ]
+            },
+            "gemini",
+            {
+                "content_removed": "request.contents[2].parts[1]",
+                "image_removed": "messages[1].content",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_as_it_was_said_is_found_with_its_place(
+    run: Run, body: Body, dialect: str, codes: dict[str, str]
+) -> None:
+    answers = {
+        "openai_chat": chat("1"),
+        "openai_responses": response("resp_9", output("1")),
+        "anthropic_messages": claude(block("1")),
+        "gemini": gemini({"text": "1"}),
+    }
+
+    async def scenario(store: Store) -> None:
+        await record(store, body, answers[dialect], dialect=dialect)
+        (example,) = await export(store)
+        line = make_line(example, Wanted())
+        assert {each.code: each.path for each in line.findings} == codes
+        assert not any(each.is_mended for each in line.findings)
+
+    run(scenario)
+
+
+def test_what_a_chain_has_lost_is_found_too(run: Run) -> None:
+    parts = [{"type": "input_text", "text": "a"}, {"type": "input_image", "file_id": "f"}]
+    first = {"model": "m", "input": [{"role": "user", "content": parts}]}
+    refused = output("") | {"content": [{"type": "refusal", "refusal": "no"}]}
+    then = {"model": "m", "input": "b", "previous_response_id": "resp_1"}
+
+    async def scenario(store: Store) -> None:
+        responses = {"dialect": "openai_responses"}
+        await record(store, first, response("resp_1", refused), **responses)
+        await record(store, then, response("resp_2", output("1")), **responses)
+        (example,) = await export(store)
+        assert [each["content"] for each in example.messages] == ["a", "no", "b", "1"]
+        line = make_line(example, Wanted())
+        assert [(each.code, each.path) for each in line.findings] == [
+            ("content_removed", "step 0: request.input[0].content[1]"),
+            ("refusal_text", "messages[1].content"),
+        ]
 
     run(scenario)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agentstate.ground.canonical import encode
-from agentstate.house.export_base import FORMATS, Example, Format
-from agentstate.house.export_forms import render
+from agentstate.house.export_base import FORMATS, Change, Example, Format
+from agentstate.house.export_forms import path_of, render
 from tests.house.export_calls import called, result, said, tool_of, user
 
 EXAMPLE = Example(
@@ -95,3 +95,29 @@ def test_an_example_is_left_as_it_was(form: Format) -> None:
     before = encode(list(EXAMPLE.messages))
     render(EXAMPLE, form)
     assert encode(list(EXAMPLE.messages)) == before
+
+
+@pytest.mark.parametrize(
+    ("form", "before", "last", "rejected"),
+    [
+        ("openai", "messages[1].content", "messages[4].content", None),
+        ("trl", "messages[1].content", "messages[4].content", None),
+        ("axolotl", "messages[1].content", "messages[4].content", None),
+        (
+            "dpo",
+            "input.messages[1].content",
+            "preferred_output[0].content",
+            "non_preferred_output[0].content",
+        ),
+        ("kto", "prompt[1].content", "completion[0].content", None),
+    ],
+)
+def test_a_change_has_its_place_in_the_line(
+    form: Format, before: str, last: str, rejected: str | None
+) -> None:
+    def place(at: int | None) -> str:
+        return path_of(Change("c", at, ".content", ""), EXAMPLE, form)
+
+    assert (place(1), place(4)) == (before, last)
+    assert rejected is None or place(5) == rejected
+    assert path_of(Change("c", None, "request.input[0]", ""), EXAMPLE, form) == "request.input[0]"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentstate.ground.canonical import encode
-from agentstate.house.export_base import Format
+from agentstate.house.export_base import Finding, Format
 from agentstate.house.export_lint import FINDINGS_MAX, lint
 from tests.helpers.training_lines import FORMS, faults
 
@@ -141,6 +141,9 @@ def test_a_name_that_openai_refuses_is_told() -> None:
         (chat(USER, called("")), "call_id"),
         (chat(USER, called("a", name="")), "call_name"),
         (chat(USER, called("a", arguments='{"a":')), "arguments_json"),
+        # Null in its place would say something else.
+        (chat(USER, called("a", arguments='{"a":NaN}')), "arguments_json"),
+        (chat(USER, called("a", arguments='{"a":[-Infinity]}')), "arguments_json"),
         (chat(USER, called("a", arguments="[" * 100_000)), "arguments_json"),
         (chat(USER, called("a", arguments='{"n":' + "9" * 5000 + "}")), "arguments_json"),
         (chat(USER, {**BYE, "weight": 0}), "nothing_trained"),
@@ -210,13 +213,23 @@ def test_a_number_that_would_cost_the_file_is_held_otherwise(sent: str, held: ob
     assert mend(text, "axolotl") == (text, [])
 
 
-def test_what_is_no_number_is_null() -> None:
+def test_what_is_no_number_costs_the_line() -> None:
     odd = {"type": "function", "function": {"name": "f", "parameters": {"maximum": float("nan")}}}
 
-    line, codes = mend(chat(USER, BYE, tools=[odd]))
+    mended, findings = lint(chat(USER, BYE, tools=[odd]), "openai")
 
-    assert line["tools"][0]["function"]["parameters"] == {"maximum": None}
-    assert codes == ["number"]
+    assert mended is None
+    assert [(each.code, each.is_mended) for each in findings] == [("number", False)]
+
+
+def test_what_was_known_before_comes_first_and_is_listed_once_with_the_rest() -> None:
+    known = [Finding("image_marked", "messages[0].content", "", False)]
+    mended, findings = lint(chat(USER, BYE, x=1), "openai", known)
+    assert mended == chat(USER, BYE)
+    assert [each.code for each in findings] == ["image_marked", "key_removed"]
+    _, findings = lint(chat({"role": "critic"}), "openai", known * 200)
+    assert len(findings) <= FINDINGS_MAX + 1
+    assert findings[-1].code == "role_unknown"
 
 
 # -- preferences and labels

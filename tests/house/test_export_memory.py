@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentstate.house.export_base import Wanted
+from agentstate.house.export_base import Example, Wanted
 from agentstate.house.export_examples import examples
 from agentstate.house.export_threads import trace
 from agentstate.store.base import Store
@@ -44,6 +44,7 @@ async def watch(store: Store, line_count: int) -> tuple[int, int]:
     try:
         async for example in examples(store, Wanted()):
             seen += 1
+            assert isinstance(example, Example)
             assert example.messages[-1]["role"] == "assistant"
             if seen in (line_count // 4, line_count):
                 peaks.append(tracemalloc.get_traced_memory()[1])

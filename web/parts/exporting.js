@@ -81,6 +81,7 @@ function describe(manifest) {
       : `${plural(lines, "line")}, about ${count(tokens.estimated)} tokens.`,
   ];
   if (mended > 0) parts.push(`${plural(mended, "line")} mended: ${list(findings.mended)}.`);
+  if (Object.keys(findings.kept).length > 0) parts.push(`Worth a look: ${list(findings.kept)}.`);
   if (lost > 0) parts.push(`${plural(lost, "line")} could not be saved: ${list(findings.left_out)}.`);
   if (taken > 0) parts.push(`${plural(taken, "secret")} taken out.`);
   return parts.join(" ");

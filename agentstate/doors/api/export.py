@@ -162,6 +162,8 @@ async def _data(store: Store, wanted: Wanted, total: int | None) -> AsyncGenerat
     waiting_bytes, done, part, told_s = 0, 0, None, monotonic_s()
     async with aclosing(_lines(store, wanted, tally)) as found:
         async for line in found:
+            if not line.is_taken:
+                continue
             tally.add(line)
             done = tally.sessions if wanted.session is None else max(done, line.index + 1)
             if total is not None and line.part != part:
