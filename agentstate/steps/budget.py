@@ -41,7 +41,9 @@ from agentstate.ground.settings import BudgetSettings
 from agentstate.steps.findings import Finding
 from agentstate.steps.gate import Gate, Hold
 from agentstate.steps.identify import Caller
+from agentstate.steps.noting import noted
 from agentstate.steps.outcome import refusal_of
+from agentstate.steps.refused import refused
 from agentstate.store.base import Store
 
 log = logging.getLogger("agentstate.budget")
@@ -101,10 +103,12 @@ class Budgets:
             return None
         if reached.action == "refuse":
             await self._tell(reached)
+            failed = self._store.note_refused(caller.session, reached.why, None, at_ms=now_ms())
+            await noted(caller.session, failed, must=False)
             raise BudgetReached(_refused(reached))
         question = await self._store.find_budget_question(caller.session, reached.name)
         if question is not None and (error := refusal_of((question,))) is not None:
-            raise error
+            raise await refused(self._store, caller.session, error)
         return reached
 
     async def ask(self, caller: Caller, reached: Reached, step_id: int | None) -> None:

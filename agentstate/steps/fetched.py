@@ -269,6 +269,7 @@ class Fetched:
             about=call.caller.about,
         )
         claimed = await self._store.claim_step(claim)
+        self._services.abouts.note(call.caller.session, call.caller.about)
         attempt = forward.begin(call.target, call.headers)
         checkpoint = make_checkpoint(
             step_id=claimed.step_id,

@@ -24,4 +24,4 @@ async def noted(session: str, writing: Awaitable[None], *, must: bool) -> None:
     except StoreError as error:
         if must:
             raise
-        log.error("a replay could not be noted: %s", error.message)
+        log.error("what a call changes of its session could not be noted: %s", error.message)

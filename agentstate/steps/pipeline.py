@@ -271,6 +271,7 @@ class Pipeline:
         answer = await self._store.read_answer_by_id(found.answer_id or 0)
         if answer is None:  # found, and then deleted
             raise Deleted.of(caller.session)
+        await self._services.abouts.take_in(caller)
         alias = None if call is None or hit.rung == "exact" else call.identity.exact
         try:
             await self._keep(caller.session, ladder.settle(caller, found.step_id, alias))
@@ -433,6 +434,8 @@ class Pipeline:
     async def _record_joined(self, airborne: Airborne, call: Call) -> None:
         """Write that a call got a step that was begun by another run, or with other words."""
         claimed, alias = airborne.upstream.claimed, _alias(airborne, call)
+        if claimed is not None and call is not airborne.call:
+            await self._services.abouts.take_in(call.caller)
         is_own = call.caller.run_id == airborne.call.caller.run_id and alias is None
         if claimed is not None and not is_own:
             if call in airborne.unsettled:

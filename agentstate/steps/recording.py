@@ -29,6 +29,7 @@ from agentstate.ground.records import Claim, Claimed, RecordedAnswer, Tail
 from agentstate.ground.secrets import strike
 from agentstate.ground.settings import Settings
 from agentstate.ground.tasks import TaskSet
+from agentstate.steps.abouts import Abouts
 from agentstate.steps.budget import Budgets
 from agentstate.steps.call import Call
 from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
@@ -66,6 +67,7 @@ class Services:
 
     store: Store
     ladder: Ladder
+    abouts: Abouts
     transports: Transports
     settings: Settings
     prices: Prices
@@ -110,6 +112,7 @@ def build_services(
     return Services(
         store=store,
         ladder=ladder,
+        abouts=Abouts(store),
         transports=transports,
         settings=settings,
         prices=prices,
@@ -189,6 +192,7 @@ class Recording:
             log.error("the call goes on unrecorded: %s", error.message)
         else:
             self._services.ladder.note_claimed(self.claimed.step_id)
+            self._services.abouts.note(call.caller.session, call.caller.about)
         self._services.crash("claimed")
 
     async def commit(

@@ -25,6 +25,7 @@ from agentstate.ground.errors import (
     BadRequest,
     Conflict,
     Deleted,
+    GateError,
     NotFound,
     UpstreamRefused,
 )
@@ -51,6 +52,7 @@ from agentstate.steps.outcome import (
 )
 from agentstate.steps.policy import Policy
 from agentstate.steps.reading import as_body, frames_of, read_recorded
+from agentstate.steps.refused import refused
 from agentstate.steps.screen import Screen
 from agentstate.steps.splices import Splices
 from agentstate.steps.target import Target
@@ -102,10 +104,13 @@ class Rounds:
 
     async def passed(self, call: Call, hold: Hold, recorded: RecordedAnswer) -> Passed:
         """Return what `let_out` returns or raises: for a task, whose failures are of our own."""
+        session = call.caller.session
         try:
             return await self.let_out(call, hold, recorded)
         except NotFound:
-            return Deleted.of(call.caller.session)
+            return Deleted.of(session)
+        except GateError as error:
+            return await refused(self._store, session, error)
         except AgentStateError as error:
             return error
 

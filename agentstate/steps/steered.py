@@ -20,6 +20,7 @@ def control_of(services: Services, air: Air) -> Control:
     def deleted(session: str) -> None:
         air.drop(session)
         services.ladder.misses.forget(session)
+        services.abouts.forget(session)
         services.gate.ring_session(session)
         services.pauses.ring(session)
         services.durables.ring(session)

@@ -168,7 +168,7 @@ class Store(
         Only what came since the last claim is lost: if an earlier answer stands (a refresh failed),
         the step is complete with that one again.
 
-        `fails_session` sets the session to FAILED, until its next claim, with `why` beside it;
+        `fails_session` sets the session to FAILED, until its next call, with `why` beside it;
         `event` says so to whoever wants to know.
 
         Raises:
@@ -177,9 +177,11 @@ class Store(
         ...
 
     def note_replay(self, note: ReplayNote) -> None:
-        """Count a replay: on the step, and the saving on the session. Written behind.
+        """Count a replay: on the step, and the saving on the session, which is RUNNING then if it
+        was FAILED or COMPLETED. Written behind.
 
-        Never waits and never fails. While the disk takes no writes the count may lag.
+        What is written of a session's status later stands over it. Never waits and never fails.
+        While the disk takes no writes the count may lag.
         """
         ...
 

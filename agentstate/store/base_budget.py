@@ -60,6 +60,6 @@ class BudgetStore(Protocol):
 
     async def record_budget_reached(self, event: Event, failed: Event | None = None) -> bool:
         """Write that a session has come to a cap; False = an event with this id was there, and
-        nothing was written. With `failed` the session is FAILED until its next claim, and `failed`
+        nothing was written. With `failed` the session is FAILED until its next call, and `failed`
         is told if it was not before."""
         ...

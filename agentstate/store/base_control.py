@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from agentstate.ground.control import Change, Pause, Place, Rollback, Weight
+from agentstate.ground.control import About, Change, Pause, Place, Rollback, Weight
 from agentstate.ground.events import Event
 
 ROLLBACKS_MAX = 1000  # of a session; the oldest goes, and can then no longer be undone
@@ -42,7 +42,7 @@ class ControlStore(Protocol):
     ) -> Rollback:
         """Bring a session back to how it was just before a rollback or a restore: steps it took
         back are active again, what was recorded since is not. Fsynced. None = before the last
-        rollback that is in force.
+        rollback that is in force. Of its status holds what `revise` says.
 
         Raises:
             NotFound: there is no such session, or none of that id.
@@ -92,5 +92,14 @@ class ControlStore(Protocol):
         Raises:
             NotFound: there is no such session.
             Conflict: it would have over `TAGS_MAX` tags.
+        """
+        ...
+
+    async def record_about(self, session: str, about: About) -> None:
+        """Write what an agent says of its session with a call that claims no step, as a claim
+        writes it: nothing, if it is what the agent said last.
+
+        Raises:
+            NotFound: there is no such session.
         """
         ...

@@ -101,8 +101,14 @@ class EventStore(Protocol):
         """Write that a session was found idle (session.stalled or session.completed), with the
         event; it is found again once something has happened in it.
 
-        session.completed makes it COMPLETED until its next claim. If the session has gone on since
+        session.completed makes it COMPLETED until its next call. If the session has gone on since
         it was found (`event.index` is no longer its last step, something is in flight or waits),
         or this was said before, nothing is written.
         """
+        ...
+
+    async def note_refused(self, session: str, why: str, by: str | None, *, at_ms: int) -> None:
+        """Write that a call was refused by what stands on record: its session, which is RUNNING
+        since something of it was replayed, is FAILED again. Nobody is told: they were when it was
+        decided. Of a session that is FAILED already, or gone, nothing is written."""
         ...

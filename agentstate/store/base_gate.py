@@ -39,7 +39,7 @@ class GateStore(Protocol):
     async def decide(self, approval_id: str, decision: Decision, *, at_ms: int) -> Approval:
         """Write a decision; the first one stands. Fsynced.
 
-        A rejection whose `then` is not "continue" sets the session to FAILED, until its next claim.
+        A rejection whose `then` is not "continue" sets the session to FAILED, until its next call.
 
         Raises:
             NotFound: there is no such approval.

@@ -28,6 +28,9 @@ class RevisionStore(Protocol):
         `taken` are indexes, of which those that are active count. `seen`: how many steps the
         session had when they were worked out; None = it has more by now, and nothing was changed.
 
+        A session that is COMPLETED stays so where no step is taken back or returned and the last
+        answer calls no tool: its run is at its end yet. Else it is RUNNING, also if it is FAILED.
+
         Raises:
             NotFound: there is no such step.
             Conflict: it is rolled back or in flight, or `revision.replaces_id` does not stand.

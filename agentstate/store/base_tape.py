@@ -21,10 +21,11 @@ class TapeStore(Protocol):
     ) -> tuple[Rollback, ...]:
         """Write sessions with all their steps and answers: all of them or none. Fsynced.
 
-        Each is COMPLETED then, until its next call: nothing runs in it. With `replaces` the steps
-        of a session that is there are rolled back, and the new ones come after them; these
-        rollbacks are returned, and can be undone like any. The session's sums show what it cost
-        where it was recorded; of what it has paid here (`base_budget.py`) it is no part.
+        Each is COMPLETED then, until its next call: nothing runs in it. One whose last answer calls
+        a tool is RUNNING, since it is not at its end; nobody is told that it is silent. With
+        `replaces` the steps of a session that is there are rolled back, and the new ones come after
+        them; these rollbacks are returned, and can be undone like any. The session's sums show what
+        it cost where it was recorded; of what it has paid here (`base_budget.py`) it is no part.
 
         Raises:
             Conflict: one of them is there, and `replaces` does not say what to do.

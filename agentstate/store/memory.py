@@ -206,6 +206,7 @@ class MemoryStore(
             session.replays += 1
             session.saved_microusd += clamp(note.saved_microusd)
             session.touch(note.replayed_ms)
+            session.go_on()
 
     async def keep_replays(self) -> None:
         """See `Store.keep_replays`."""

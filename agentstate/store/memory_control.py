@@ -22,6 +22,7 @@ from agentstate.ground.errors import Conflict
 from agentstate.ground.events import Event
 from agentstate.store.base import readable
 from agentstate.store.base_control import ROLLBACKS_MAX
+from agentstate.store.memory_events import is_at_end
 from agentstate.store.memory_gate import MemoryGate
 from agentstate.store.memory_rows import (
     KeptRollback,
@@ -117,7 +118,10 @@ class MemoryControl(MemoryGate):
         session.rollbacks.append(KeptRollback(row, before))
         del session.rollbacks[:-ROLLBACKS_MAX]
         session.touch(at_ms)
-        session.go_on()
+        # What only swaps the last answer for another one leaves a run at its end.
+        is_over = not (taken or returned) and is_at_end(session)
+        if session.stored_status == "FAILED" or not is_over:
+            session.go_on()
         return row
 
     def _swaps(self, session: KeptSession, stood: dict[int, int]) -> tuple[Swap, ...]:
@@ -189,6 +193,14 @@ class MemoryControl(MemoryGate):
             found.touch(at_ms)
             if event is not None and is_news:
                 self._tell(event)
+
+    async def record_about(self, session: str, about: About) -> None:
+        """See `Store.record_about`."""
+        self._check_open()
+        found = self._session(session)
+        if found.said != about:
+            self._say(found, about)
+            self._changed(session)
 
     def _say(self, session: KeptSession, about: About) -> None:
         if about == session.said:

@@ -208,6 +208,18 @@ class MemoryEvents(Rows):
             session.status_said = StatusSaid(why_of(event), None, event.created_ms)
         self._tell(event)
 
+    async def note_refused(self, session: str, why: str, by: str | None, *, at_ms: int) -> None:
+        """See `Store.note_refused`."""
+        self._check_open()
+        if session in self._sessions and self._sessions[session].fail(why, by, at_ms):
+            self._changed(session)
+
+
+def is_at_end(session: KeptSession) -> bool:
+    """Say whether the last active step is answered, and its answer asks for nothing."""
+    last = session.active()[-1:]
+    return any(step.state == "complete" and not _awaits_tools(session, step) for step in last)
+
 
 def _is_idle(session: KeptSession, at_ms: int) -> bool:
     return (

@@ -10,6 +10,7 @@ from agentstate.ground.records import Checkpoint, Claim, Claimed
 from agentstate.ground.tapes import TapedSession
 from agentstate.store.base_tape import session_stands
 from agentstate.store.memory_control import MemoryControl
+from agentstate.store.memory_events import is_at_end
 
 
 class MemoryTape(MemoryControl):
@@ -41,6 +42,8 @@ class MemoryTape(MemoryControl):
                 checkpoint = replace(step.checkpoint, step_id=claimed.step_id)
                 self._record_answer(checkpoint, is_paid=False)
             found = self._session(taped.session)
-            found.stored_status, found.status_said = "COMPLETED", None  # nobody said so
+            found.stored_status = "COMPLETED" if is_at_end(found) else "RUNNING"
+            found.status_said = None  # nobody said so
             found.touch(at_ms)
+            found.idle_ms = found.updated_ms
         return tuple(turned)

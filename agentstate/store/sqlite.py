@@ -196,6 +196,8 @@ class SqliteStore(
             if event is not None:
                 recorder.events.write(event, told)
 
+        if fails_session:
+            await self._notes.write()
         await self._writer.write(write)
 
     def note_replay(self, note: ReplayNote) -> None:

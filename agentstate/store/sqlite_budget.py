@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from agentstate.ground.approvals import Approval, Question
 from agentstate.ground.budget import Budget, BudgetChange
+from agentstate.ground.control import About
 from agentstate.ground.events import Event
 from agentstate.store import sqlite_budget_read as budget_read
 from agentstate.store.sqlite_control import SqliteControl
@@ -75,10 +76,17 @@ class SqliteBudget(SqliteControl):
 
     async def record_budget_reached(self, event: Event, failed: Event | None = None) -> bool:
         """See `Store.record_budget_reached`."""
+        await self._write_notes()
         told = self._subscriptions
         return await self._writer.write(
             lambda recorder: recorder.budget.reached(event, failed, told), is_durable=True
         )
+
+    async def record_about(self, session: str, about: About) -> None:
+        """See `Store.record_about`."""
+        if about.budget is not None:
+            self._take_in_budget(session)
+        await self._writer.write(lambda recorder: recorder.control.say_of(session, about))
 
     def _take_in_budget(self, session: str) -> None:
         """Take in that a budget is about to be written, before anybody can look for it."""

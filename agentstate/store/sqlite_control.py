@@ -131,6 +131,7 @@ class SqliteControl(SqliteGate):
         event: Event | None = None,
     ) -> None:
         """See `Store.change_session`."""
+        await self._write_notes()
         told = self._subscriptions
         await self._writer.write(
             lambda recorder: recorder.control.change(

@@ -33,6 +33,7 @@ from agentstate.store.rollbacks import active_before, stood_before, to_undo
 from agentstate.store.sqlite_budget_record import BudgetRecorder
 from agentstate.store.sqlite_columns import maybe_readable
 from agentstate.store.sqlite_control_read import active_from, read_rollbacks, weigh
+from agentstate.store.sqlite_events_read import AWAITS_TOOLS
 from agentstate.store.sqlite_events_record import EventRecorder
 
 SAID_BYTES = 8  # tells what one agent says of one session apart
@@ -132,11 +133,25 @@ class ControlRecorder:
             from step
             where session_id = session.id and rolled_back_ms is null
           ),
-          updated_ms = max(updated_ms, ?),
-          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
-          status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
-        where id = ?
+          updated_ms = max(updated_ms, :at_ms),
+          status = case when status in ('FAILED', :ended) then 'RUNNING' else status end,
+          status_ms = case when status in ('FAILED', :ended) then null else status_ms end
+        where id = :session_id
         """
+
+    _IS_AT_END = f"""
+        select state = 'complete' and not ({AWAITS_TOOLS})
+        from step
+        where session_id = ? and rolled_back_ms is null
+        order by step_index desc
+        limit 1
+        """
+
+    def _is_at_end(self, session_id: int) -> bool:
+        """Say whether the last active step of a session is answered, and its answer asks for
+        nothing."""
+        row = self._execute(self._IS_AT_END, (session_id,)).fetchone()
+        return row is not None and bool(row[0])
 
     def turn(self, session_id: int, next_index: int, row: Rollback) -> Rollback:
         """Write a row and what it does; return it with its number."""
@@ -172,7 +187,10 @@ class ControlRecorder:
                 self._execute(self._SET_STEPS, (rolled_back_ms, session_id, first, last))
         for swap in row.swaps:
             self._swap(session_id, swap, row.made_ms)
-        self._execute(self._TURN_SESSION, (row.made_ms, session_id))
+        # What only swaps the last answer for another one leaves a run at its end.
+        is_over = not (row.taken or row.returned) and self._is_at_end(session_id)
+        turned = {"at_ms": row.made_ms, "session_id": session_id}
+        self._execute(self._TURN_SESSION, turned | {"ended": None if is_over else "COMPLETED"})
         return replace(row, rollback_id=number)
 
     # What a call in flight brings later replaces this as it would have replaced the other.
@@ -291,6 +309,11 @@ class ControlRecorder:
             if event is not None and status != change.status:
                 self._events.write(event, subscriptions)
 
+    def say_of(self, session: str, about: About) -> None:
+        """Write what an agent says of its session; see `Store.record_about`."""
+        session_id, _ = self.find(session)
+        self.say(session_id, about)
+
     _READ_SAID = "select said from session where id = ?"
 
     _SET_SAID = "update session set said = ? where id = ?"
@@ -341,15 +364,17 @@ class ControlRecorder:
     _END = """
         update session
         set
-          status = 'COMPLETED', status_reason = null, status_by = null, status_ms = null,
-          updated_ms = max(updated_ms, ?)
+          status = ?, status_reason = null, status_by = null, status_ms = null,
+          updated_ms = max(updated_ms, ?), idle_ms = max(updated_ms, ?)
         where id = ?
         """
 
     def end(self, session: str, at_ms: int) -> None:
-        """Write that nothing runs in a session, and tell nobody."""
+        """Write that nothing runs in a session, whether it is at its end or not; tell nobody, also
+        not that it fell silent."""
         session_id, _ = self.find(session)
-        self._execute(self._END, (at_ms, session_id))
+        status = "COMPLETED" if self._is_at_end(session_id) else "RUNNING"
+        self._execute(self._END, (status, at_ms, at_ms, session_id))
 
     # --- shared -----------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ cause are written by the method of the cause, which is given who is subscribed; 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from agentstate.ground.events import Delivery, DeliveryPage, DeliveryState, Event, Subscription
 from agentstate.ground.records import Query
 from agentstate.store import sqlite_events_read as events_read
@@ -16,6 +18,8 @@ from agentstate.store.sqlite_writer import GroupWriter
 
 class SqliteEvents:
     """The methods of `Store` about events. Belongs to the event loop that opened its parts."""
+
+    _write_notes: Callable[[], Awaitable[None]]  # has what was noted of replays on the disk
 
     def __init__(self, writer: GroupWriter, readers: Readers) -> None:
         self._writer = writer
@@ -37,6 +41,13 @@ class SqliteEvents:
         """See `Store.note_idle`."""
         told = self._subscriptions
         await self._writer.write(lambda recorder: recorder.events.note_idle(event, told))
+
+    async def note_refused(self, session: str, why: str, by: str | None, *, at_ms: int) -> None:
+        """See `Store.note_refused`."""
+        await self._write_notes()
+        await self._writer.write(
+            lambda recorder: recorder.events.note_refused(session, why, by, at_ms)
+        )
 
     # --- deliveries -------------------------------------------------------------------------
 

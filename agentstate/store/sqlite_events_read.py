@@ -133,10 +133,9 @@ def but_not_hooks(statement: str, but_not: Collection[str]) -> tuple[str, tuple[
 
 # --- idle sessions --------------------------------------------------------------------------------
 
-# An agent owes results if the last answer it was to get calls a tool, or an answer before it, whose
-# refused calls the model was told of, calls one that was not refused.
-_FIND_IDLE = """
-    select session.name, step.step_index, step.step_number,
+# Of a row of `step`: an agent owes results if the last answer it was to get calls a tool, or an
+# answer before it, whose refused calls the model was told of, calls one that was not refused.
+AWAITS_TOOLS = """
       exists (
         select 1
         from tool_call
@@ -160,7 +159,15 @@ _FIND_IDLE = """
               and approval.choice = tool_call.choice and approval.position = tool_call.position
               and approval.kind = 'tool_call' and approval.is_approved = 0
           )
-      ),
+      )
+    """
+
+_FIND_IDLE = (
+    """
+    select session.name, step.step_index, step.step_number,
+    """
+    + AWAITS_TOOLS
+    + """,
       session.updated_ms, step.state != 'complete'
     from session indexed by session_updated
     join step on step.id = (
@@ -189,6 +196,7 @@ _FIND_IDLE = """
     order by session.updated_ms, session.id
     limit :limit
     """
+)
 
 
 def find_idle(

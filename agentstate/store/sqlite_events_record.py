@@ -104,6 +104,16 @@ class EventRecorder:
         """Write that the session of a step cannot go on as it is; see `Store.record_failure`."""
         self._execute(self._FAIL_SESSION, (readable_error(why), at_ms, step_id))
 
+    _NOTE_REFUSED = """
+        update session
+        set status = 'FAILED', status_reason = ?, status_by = ?, status_ms = ?
+        where name = ? and status != 'FAILED'
+        """
+
+    def note_refused(self, session: str, why: str, by: str | None, at_ms: int) -> None:
+        """Write that a call was refused as it was before; see `Store.note_refused`."""
+        self._execute(self._NOTE_REFUSED, (readable_error(why), by, at_ms, session))
+
     # --- deliveries -------------------------------------------------------------------------
 
     _FIND_DUE = """

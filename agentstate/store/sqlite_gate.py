@@ -62,6 +62,7 @@ class SqliteGate(SqliteEvents):
 
     async def decide(self, approval_id: str, decision: Decision, *, at_ms: int) -> Approval:
         """See `Store.decide`."""
+        await self._write_notes()
         packed = await self._pack_large([decision.arguments or ""])
         first, told = packed[0] if packed else None, self._subscriptions
         session = None

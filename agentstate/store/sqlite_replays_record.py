@@ -50,7 +50,9 @@ class ReplayRecorder:
         set
           replays = replays + ?,
           updated_ms = max(updated_ms, ?),
-          saved_microusd = saved_microusd + ?
+          saved_microusd = saved_microusd + ?,
+          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
+          status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
         where name = ? and id = (select session_id from step where id = ?)
         """
 
@@ -72,7 +74,11 @@ class ReplayRecorder:
         """
 
     def note(self, sums: NoteSums) -> None:
-        """Write what was noted; steps and sessions that are gone are passed over."""
+        """Write what was noted; steps and sessions that are gone are passed over.
+
+        A session that had ended goes on: it was called. So whoever writes that one has ended has
+        what was noted before written first (`SqliteStore._write_notes`).
+        """
         for (session, step_id), note in sums.items():
             counts = (note.replays, note.replayed_ms, note.saved_microusd)
             self._execute(self._NOTE_STEP, (*counts, step_id))

@@ -5,6 +5,7 @@ As in `sqlite.py`, which builds on it, what is said here is where each method ru
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 from agentstate.ground.control import Rollback
@@ -19,11 +20,13 @@ class SqliteTape:
 
     _writer: GroupWriter
     _keys: KeyIndex
+    _write_notes: Callable[[], Awaitable[None]]  # has what was noted of replays on the disk
 
     async def import_sessions(
         self, sessions: tuple[TapedSession, ...], *, at_ms: int, replaces: bool, by: str | None
     ) -> tuple[Rollback, ...]:
         """See `TapeStore.import_sessions`."""
+        await self._write_notes()
         with ExitStack() as stack:
             for taped in sessions:
                 stack.enter_context(self._keys.writing(taped.session))

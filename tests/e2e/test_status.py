@@ -174,6 +174,56 @@ def test_each_form_ends_stalls_waits_and_fails_by_itself(
         ]
 
 
+@pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
+def test_a_stated_status_stands_until_a_call_that_replays(tmp_path: Path, status: str) -> None:
+    with running(tmp_path, AGENTSTATE_SWEEP_COMPLETED_AFTER_S="1") as proxy:
+        assert call(proxy, "chat", "Say hello.")[0] == 200
+        connection = http.client.HTTPConnection(*proxy.address, timeout=WAIT_TIMEOUT_S)
+        said = json.dumps({"status": status, "reason": "I say so"})
+        headers = {"content-type": "application/json"}
+        connection.request("PATCH", "/api/sessions/s", said, headers)
+        assert connection.getresponse().status == 200
+        connection.close()
+        time.sleep(1.5)  # longer than a silence may last
+        assert session_of(proxy)["status_reason"] == "I say so"
+        assert call(proxy, "chat", "Say hello.")[0] == 200
+        row = session_of(proxy)
+        assert (row["status"], row["status_reason"], row["replays"]) == ("RUNNING", None, 1)
+        row = wait_for_status(proxy, "COMPLETED")
+        assert row["status_reason"].startswith("nothing came for")
+
+
+def test_a_run_that_is_made_again_fails_where_it_was_refused(tmp_path: Path) -> None:
+    with running(tmp_path) as proxy:
+        assert call(proxy, "chat", "Say hello.")[0] == 200
+        call(proxy, "chat", "Call guarded now.", tool="guarded", waits=False)
+        [question] = list_pending(proxy)
+        decide(proxy, question["approval_id"], "REJECTED", reason="no", by="ann", then="stop")
+        first = session_of(proxy)
+        assert first["status"] == "FAILED"
+
+        assert call(proxy, "chat", "Say hello.")[0] == 200
+        assert session_of(proxy)["status"] == "RUNNING"
+        assert call(proxy, "chat", "Call guarded now.", tool="guarded")[0] == 403
+        again = session_of(proxy)
+        for key in ("status", "status_reason", "status_by", "status_ms"):
+            assert again[key] == first[key], key
+        assert kinds(proxy, 1) == ["session.failed"]
+
+
+def test_a_run_that_is_made_again_fails_where_its_budget_ended(tmp_path: Path) -> None:
+    headers = {"x-agent-budget": "steps=1,action=refuse"}
+    with running(tmp_path) as proxy:
+        for _ in range(2):
+            assert call(proxy, "chat", "Say a.", headers=headers)[0] == 200
+            assert session_of(proxy)["status"] == "RUNNING"
+            assert call(proxy, "chat", "Say b.", headers=headers)[0] == 429
+            row = session_of(proxy)
+            assert row["status"] == "FAILED"
+            assert "steps" in row["status_reason"]
+        assert kinds(proxy, 1) == ["session.failed"]
+
+
 @pytest.mark.parametrize("form", ["chat", "messages"])
 def test_an_approval_that_expires_leaves_a_session_that_stalls(tmp_path: Path, form: str) -> None:
     with running(tmp_path, AGENTSTATE_GATE_TIMEOUT_S="0.5") as proxy:

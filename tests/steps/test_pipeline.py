@@ -49,6 +49,20 @@ def test_an_equal_call_is_a_replay_and_a_different_one_is_not() -> None:
     play(scenario)
 
 
+def test_what_a_replayed_call_says_of_its_session_is_on_record() -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.ask(scene.request("a", tags="team=ops"))
+        said = {"tags": "new=1", "session_name": "Invoices", "parent_session": "boss"}
+        await scene.ask(scene.request("a", **said))
+        row = await scene.store.read_session("s")
+        assert row is not None
+        assert row.replays == 1
+        assert (row.name, row.parent) == ("Invoices", "boss")
+        assert row.tags == (("new", "1"), ("team", "ops"))
+
+    play(scenario)
+
+
 def test_equal_calls_at_once_make_one_upstream_call_and_one_saving() -> None:
     async def scenario(scene: Scene) -> None:
         answers = await asyncio.gather(*(scene.ask(scene.request()) for _ in range(20)))

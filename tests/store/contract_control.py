@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agentstate.ground.budget import Caps
 from agentstate.ground.chat import ToolCall
 from agentstate.ground.control import TAGS_MAX, About, Change, Pause, Place, Rollback, Weight
 from agentstate.ground.errors import Conflict, NotFound, StoreError
@@ -519,6 +520,25 @@ class ControlContract:
 
         run(make_store, scenario)
 
+    def test_a_call_that_claims_nothing_says_it_as_well(self, make_store: MakeStore) -> None:
+        async def scenario(store: Store) -> None:
+            said = About("Invoices", None, (("team", "ops"),))
+            await answered(store, "a", about=said)
+            change = Change(name="Mine")
+            await store.change_session("s", change, at_ms=LATER_MS)
+            await store.record_about("s", said)
+            assert (await session_of(store)).name == "Mine"
+            await store.record_about("s", About("Letters", "boss", (("env", "x"),), Caps(steps=3)))
+            row = await session_of(store)
+            assert (row.name, row.parent) == ("Letters", "boss")
+            assert row.tags == (("env", "x"), ("team", "ops"))
+            assert store.may_have_budget("s")
+            assert (await store.read_budget("s")).said == Caps(steps=3)
+            with pytest.raises(NotFound):
+                await store.record_about("unknown", said)
+
+        run(make_store, scenario)
+
     def test_tags_are_bounded(self, make_store: MakeStore) -> None:
         async def scenario(store: Store) -> None:
             many = tuple((f"t{number:03}", "x") for number in range(TAGS_MAX + 5))
@@ -576,6 +596,78 @@ class ControlContract:
             assert await status_of(store) == "COMPLETED"
             await run_of(store, 1, first=1)
             assert await status_of(store) == "RUNNING"
+
+        run(make_store, scenario)
+
+    @pytest.mark.parametrize("status", ["FAILED", "COMPLETED"])
+    def test_a_status_stands_until_the_next_replay_as_well(
+        self, make_store: MakeStore, status: Any
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            claimed = await answered(store, "a")
+            store.note_replay(note_of(claimed.step_id))
+            change = Change(status=status)
+            await store.change_session("s", change, at_ms=START_MS, reason="done", by="ann")
+            row = await session_of(store)
+            assert (row.status, row.status_reason, row.status_by) == (status, "done", "ann")
+
+            store.note_replay(note_of(claimed.step_id, session="another"))
+            assert await status_of(store) == status
+            store.note_replay(note_of(claimed.step_id))
+            row = await session_of(store)
+            assert (row.status, row.status_reason, row.status_ms) == ("RUNNING", None, None)
+            assert len(await store.find_idle(idle_since_ms=FAR_MS, limit=9)) == 1
+
+        run(make_store, scenario)
+
+    @pytest.mark.parametrize("cause", ["failure", "decision", "budget", "refusal"])
+    def test_what_was_replayed_before_a_status_takes_none_back(
+        self, make_store: MakeStore, cause: str
+    ) -> None:
+        async def fail(store: Store) -> None:
+            match cause:
+                case "failure":
+                    step_id = (await store.claim_step(claim_of("b"))).step_id
+                    store.note_replay(note_of(1))
+                    await store.record_failure(step_id, (), failed_ms=LATER_MS, fails_session=True)
+                case "decision":
+                    approval_id = (await asked(store, "b")).approval_id
+                    store.note_replay(note_of(1))
+                    await store.decide(approval_id, rejection_of(then="stop"), at_ms=LATER_MS)
+                case "budget":
+                    failed = event_of(2, kind="session.failed", facts={"why": "no"})
+                    store.note_replay(note_of(1))
+                    await store.record_budget_reached(event_of(kind="budget.reached"), failed)
+                case "refusal":
+                    store.note_replay(note_of(1))
+                    await store.note_refused("s", "no", None, at_ms=LATER_MS)
+
+        async def scenario(store: Store) -> None:
+            assert (await answered(store, "a")).step_id == 1
+            await fail(store)
+            await store.keep_replays()
+            row = await session_of(store)
+            assert (row.status, row.replays) == ("FAILED", 1)
+
+        run(make_store, scenario)
+
+    def test_a_call_that_is_refused_again_has_its_session_failed_again(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            store.subscribe((wants(),))
+            claimed = await answered(store, "a")
+            await store.note_refused("s", "send_email was " + ODD, "ann", at_ms=START_MS)
+            await store.note_refused("s", "another", "bob", at_ms=LATER_MS)
+            await store.note_refused("unknown", "another", "bob", at_ms=LATER_MS)
+            row = await session_of(store)
+            said = (row.status, row.status_reason, row.status_by, row.status_ms)
+            assert said == ("FAILED", "send_email was a😀 b\ufffd", "ann", START_MS)
+            store.note_replay(note_of(claimed.step_id))
+            assert await status_of(store) == "RUNNING"
+            await store.note_refused("s", "another", "bob", at_ms=LATER_MS)
+            assert (await session_of(store)).status_reason == "another"
+            assert (await store.list_deliveries(Query())).rows == ()
 
         run(make_store, scenario)
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentstate.ground.control import Place, Rollback, Swap
+from agentstate.ground.chat import ToolCall
+from agentstate.ground.control import Change, Place, Rollback, Swap
 from agentstate.ground.errors import Conflict, NotFound
 from agentstate.ground.forks import ForkAsk
 from agentstate.ground.revisions import Revised, Revision
@@ -40,7 +41,13 @@ async def standing_of(store: Store, index: int = 0) -> int:
 
 
 async def revised(
-    store: Store, text: str, index: int = 0, *, taken: Any = (), **changes: Any
+    store: Store,
+    text: str,
+    index: int = 0,
+    *,
+    taken: Any = (),
+    tool_calls: tuple[tuple[int, ToolCall], ...] = (),
+    **changes: Any,
 ) -> Rollback:
     """Put an answer that says `text` in place of the one that stands."""
     step = await store.find_step("s", index)
@@ -54,6 +61,7 @@ async def revised(
         cost_microusd=0,
         attempts=(),
         answered_ms=LATER_MS,
+        tool_calls=tool_calls,
     )
     revision = Revision(**{"kind": "edit", "replaces_id": step.answer_id, "by": "ann"} | changes)
     seen = (await session_of(store)).steps
@@ -73,6 +81,31 @@ async def says(store: Store, index: int = 0) -> bytes:
 
 class RevisionsContract:
     """Subclass it as `Test…` and give it a fixture `make_store`."""
+
+    @pytest.mark.parametrize(
+        ("status", "index", "taken", "calls", "then"),
+        [
+            ("COMPLETED", 2, (), False, "COMPLETED"),
+            ("COMPLETED", 1, (), False, "COMPLETED"),  # another lane than the last answer's
+            ("COMPLETED", 1, ((2, 2),), False, "RUNNING"),  # its end was taken back
+            ("COMPLETED", 2, (), True, "RUNNING"),  # its new end calls a tool
+            ("FAILED", 2, (), False, "RUNNING"),  # the way on from a refusal
+        ],
+    )
+    def test_a_run_that_is_at_its_end_yet_is_completed_yet(
+        self, make_store: MakeStore, status: Any, index: int, taken: Any, calls: bool, then: str
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            await run_of(store, 3)
+            await store.change_session("s", Change(status=status), at_ms=START_MS, reason="done")
+            said = ((0, ToolCall(0, "call_1", "send_email", "{}")),) if calls else ()
+            await revised(store, "new", index, taken=taken, tool_calls=said)
+            row = await session_of(store)
+            assert (row.status, row.status_reason) == (then, "done" if then == status else None)
+            await store.restore("s", None, at_ms=LATER_MS)
+            assert (await session_of(store)).status == then
+
+        run(make_store, scenario)
 
     def test_what_is_put_in_place_stands_and_the_old_one_is_kept(
         self, make_store: MakeStore

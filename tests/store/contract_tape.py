@@ -61,6 +61,26 @@ async def steps_of(store: Store, session: str = "s") -> tuple[StepRow, ...]:
 class TapeContract:
     """Subclass it as `Test…` and give it a fixture `make_store`."""
 
+    def test_a_session_that_ends_in_a_tool_call_is_not_completed(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            session = taped("a", "b")
+            last = session.steps[-1]
+            called = ((0, ToolCall(0, "call_1", "send_email", "{}")),)
+            checkpoint = replace(last.checkpoint, tool_calls=called)
+            steps = (session.steps[0], replace(last, checkpoint=checkpoint))
+            await imported(store, replace(session, steps=steps), taped("c", session="whole"))
+
+            assert (await session_of(store)).status == "RUNNING"
+            assert (await session_of(store, "whole")).status == "COMPLETED"
+            # Nobody is told of a silence that nobody heard begin.
+            assert await store.find_idle(idle_since_ms=LATER_MS * 2, limit=9) == ()
+            await answered(store, "d", created_ms=LATER_MS + 1)
+            assert len(await store.find_idle(idle_since_ms=LATER_MS * 2, limit=9)) == 1
+
+        run(make_store, scenario)
+
     def test_a_session_comes_with_its_steps_and_answers(self, make_store: MakeStore) -> None:
         async def scenario(store: Store) -> None:
             await imported(store, taped("a", "b"))
