@@ -8,20 +8,31 @@ terminal.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
 from agentstate.cli_budget import budget_lines
-from agentstate.cli_server import RemoteRecord, read_pages
+from agentstate.cli_server import PAGE, RemoteRecord, read_pages
 from agentstate.cli_table import cell, moment, print_table
 
 
-def print_sessions(url: str, *, as_json: bool) -> int:
-    """Print all sessions, the last active first; return the exit code."""
-    pages = read_pages(RemoteRecord(url), "/api/sessions")
-    rows = [row for page in pages for row in page.value]
+def print_sessions(
+    url: str, filters: Mapping[str, str], *, limit: int | None, as_json: bool
+) -> int:
+    """Print sessions, the last active first; return the exit code. `filters` are those of the API;
+    `limit` None: all that there are."""
+    query = "".join(f"{name}={quote(value, safe='')}&" for name, value in filters.items())
+    page_size = PAGE if limit is None else min(limit, PAGE)
+    pages = read_pages(RemoteRecord(url), "/api/sessions", query, page_size)
+    # What is not shown is not asked for: the page that fills the list is the last one read.
+    rows = list(islice((row for page in pages for row in page.value), limit))
     if as_json:
         print(json.dumps(rows, indent=2))
+        return 0
+    if not rows and filters:
+        print("No session is like that.")
         return 0
     if not rows:
         print(f"No sessions yet. Agents name one in the x-agent-session-id header at {url}/v1.")

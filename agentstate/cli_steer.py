@@ -10,7 +10,7 @@ import argparse
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import quote
 
 from agentstate.cli_budget import add_options as add_budget_options
@@ -19,6 +19,8 @@ from agentstate.cli_revise import add_edit, add_rerun, edit_of, path_of, rerun_o
 from agentstate.cli_server import TIMEOUT_S
 from agentstate.cli_tape import add_cassette
 from agentstate.ground.canonical import JSON, encode, parse
+from agentstate.ground.errors import shorten
+from agentstate.ground.records import SessionStatus
 
 if TYPE_CHECKING:
     from agentstate.cli_server import Record
@@ -44,7 +46,8 @@ def add_sessions(
         action.add_argument("--json", action="store_true", help="print JSON")
         return action
 
-    listing = add("list", "all sessions, the last active first", _list)
+    listing = add("list", "sessions, the last active first; filters", _list)
+    _add_filters(listing)
     showing = add("show", "one session and its steps", _show)
     for action in (listing, showing):
         action.add_argument("--url", default=url, help=f"where the server listens ({url})")
@@ -92,10 +95,37 @@ def add_sessions(
         add_url(action)
 
 
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    tag_help = "with this tag; again for further ones"
+    parser.add_argument("--tag", action="append", metavar="NAME[=VALUE]", help=tag_help)
+    states = get_args(SessionStatus)
+    parser.add_argument("--status", choices=states, type=str.upper, help="of this status")
+    parser.add_argument(
+        "--search", "--name", metavar="TEXT", help="with this in their id or their name"
+    )
+    parser.add_argument("--parent", metavar="ID", help="that this session began")
+    parser.add_argument("--forked-from", metavar="ID", help="that are forks of this session")
+    parser.add_argument("--limit", type=_limit, metavar="N", help="at most so many (default: all)")
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text[:9]) > 0):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, found {shorten(text)!r}")
+    return int(text[:9])
+
+
 def _list(asked: argparse.Namespace) -> int:
     from agentstate.cli_sessions import print_sessions
 
-    return print_sessions(asked.url, as_json=asked.json)
+    filters = {
+        "status": asked.status,
+        "search": asked.search,
+        "parent": asked.parent,
+        "forked_from": asked.forked_from,
+        "tag": ",".join(asked.tag or ()),
+    }
+    sought = {name: value for name, value in filters.items() if value}
+    return print_sessions(asked.url, sought, limit=asked.limit, as_json=asked.json)
 
 
 def _show(asked: argparse.Namespace) -> int:

@@ -336,6 +336,52 @@ def test_no_sessions_is_a_sentence(
     assert capsys.readouterr().out.startswith("No sessions yet.")
 
 
+def test_sessions_are_filtered_by_the_server(
+    start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    filters = "status=FAILED&search=a%20%26%20b&parent=boss&forked_from=x%2Fy&tag=team%3Dops%2Cenv&"
+    url = start_server({f"/api/sessions?{filters}limit=200": ok([SESSION])})
+    asked = ["--tag", "team=ops", "--tag", "env", "--status", "failed", "--name", "a & b"]
+    more = ["--parent", "boss", "--forked-from", "x/y"]
+
+    assert main(["sessions", "list", *asked, *more, "--json", "--url", url]) == 0
+    assert json.loads(capsys.readouterr().out) == [SESSION]
+
+
+def test_no_more_sessions_are_asked_for_than_are_shown(
+    start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = [SESSION] * 200
+    url = start_server(
+        {
+            "/api/sessions?limit=2": ok([SESSION, SESSION], x_next_cursor="c"),
+            "/api/sessions?limit=200": ok(page, x_next_cursor="c"),
+            "/api/sessions?limit=200&after=c": ok(page, x_next_cursor="d"),
+        }
+    )
+
+    for limit in (2, 200, 201, 400):
+        flags = ["--limit", str(limit), "--json", "--url", url]
+        assert main(["sessions", "list", *flags]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == limit
+
+
+@pytest.mark.parametrize("flags", [["--limit", "0"], ["--limit", "x"], ["--status", "DONE"]])
+def test_a_filter_that_can_be_none_is_a_mistake_of_use(flags: list[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["sessions", "list", *flags])
+    assert stop.value.code == 2
+
+
+def test_no_session_that_fits_is_a_sentence(
+    start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = start_server({"/api/sessions?status=FAILED&limit=200": ok([])})
+
+    assert main(["sessions", "list", "--status", "FAILED", "--url", url]) == 0
+    assert capsys.readouterr().out == "No session is like that.\n"
+
+
 def test_a_session_is_shown_with_its_steps(
     start_server: Callable[[Pages], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
