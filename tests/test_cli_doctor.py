@@ -200,3 +200,17 @@ def test_the_same_advice_is_given_once_and_strangers_words_move_no_cursor() -> N
         "",
         "2 faults: a, b; 1 warning.",
     ]
+
+
+def test_a_database_of_a_server_on_another_port_is_a_fault_as_it_is_to_serve(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "a.db"
+    with Proxy(upstream_url="http://127.0.0.1:9", db=database, flags=("--mock",)):
+        code, rows = run(capsys, "--mock", "--db", str(database))
+        assert main(["serve", "--mock", "--port", "0", "--db", str(database)]) == 1
+        assert "held by another server" in capsys.readouterr().err
+
+    assert code == 1
+    assert rows["database"]["state"] == "fault"
+    assert "in use by a running server" in rows["database"]["found"]

@@ -119,8 +119,11 @@ def _judge_file(database: DatabaseSeen, is_served: bool) -> Finding:
         found = f"{path} is in use by a running server{process}"
         if is_served:
             return Finding("database", "ok", found)
-        advice = "That one listens elsewhere. A second server needs a file of its own: --db FILE."
-        return Finding("database", "ok", found, advice)
+        advice = (
+            "That one listens elsewhere, and a second one does not start on this file. Give it one "
+            "of its own (--db FILE), or ask the doctor with the port of the first."
+        )
+        return Finding("database", "fault", found, advice)
     if database.folder == "missing":
         found = f"{path}: there is no such directory"
         return Finding("database", "fault", found, "Make it, or name another file with --db.")

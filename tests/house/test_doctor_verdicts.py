@@ -134,12 +134,12 @@ def test_a_place_for_a_database(seen: Seen, database: DatabaseSeen, state: str, 
     assert (verdict[2] is not None) == (state == "fault")
 
 
-def test_a_held_database_is_fine_whatever_else_is_seen(seen: Seen) -> None:
+def test_a_held_database_is_fine_where_its_server_listens(seen: Seen) -> None:
     held = DatabaseSeen(NOWHERE, "file", "closed", ("a",), b"x" * 200, True, "42")
 
     assert judge(seen, held, SERVED)[0::2] == ("ok", None)
     state, found, advice = judge(seen, held)
-    assert (state, "process 42" in found) == ("ok", True)
+    assert (state, "process 42" in found) == ("fault", True)
     assert advice is not None
     assert "listens elsewhere" in advice
 
