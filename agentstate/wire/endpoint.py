@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from agentstate.ground.access import Role
 from agentstate.ground.errors import BadRequest, MethodNotAllowed, NotFound, shorten
@@ -47,7 +47,13 @@ class Endpoint:
     body: tuple[Field, ...] | None = None  # the keys of the JSON object it takes; None = no body
     # "lines": JSON lines, a file; "events": server-sent events.
     answers: Literal["object", "array", "lines", "events"] = "object"
+    shape: Any = None  # `TypedDict` of the object, or of a row of the array; None = it is not said
+    media_type: str = "application/jsonl"  # of "lines"
+    or_object: bool = False  # of "lines": a parameter has it answer with a JSON object instead
+    takes: tuple[str, ...] = ()  # media types of a body that is a file; () = it takes none
     errors: tuple[int, ...] = ()  # statuses besides 200, each in the one error shape
+    passes_errors: bool = False  # any status of an upstream may come, too
+    faults: tuple[tuple[int, Any], ...] = ()  # statuses with a shape of their own
     needs: Need | None = None  # who may ask; None = for GET a reader, for a change an admin
     segments: tuple[str, ...] = field(init=False)
 

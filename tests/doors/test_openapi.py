@@ -9,18 +9,24 @@ import http.client
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from agentstate.doors.api import endpoint_table
 from agentstate.doors.api.openapi import openapi_document
+from agentstate.ground.records import SessionStatus
 from agentstate.wire.endpoint import Endpoint, Field
 from tests.helpers.desk import Desk
 
 METHODS = {"get", "post", "patch", "put", "delete"}
 KINDS = {"object", "array", "string", "integer", "number", "boolean", "null"}
-OPERATION_KEYS = {"operationId", "summary", "parameters", "requestBody", "responses"}
+OPERATION_KEYS = {"operationId", "summary", "parameters", "requestBody", "responses", "security"}
+SCHEME_KEYS = {
+    "http": {"type", "scheme", "description"},
+    "apiKey": {"type", "in", "name", "description"},
+}
 TABLE = endpoint_table(None, None, "", *[None] * 8)  # type: ignore[arg-type]  # only the rows
 
 
@@ -43,6 +49,14 @@ def ask(desk: Desk, method: str, target: str, body: bytes | None = None) -> tupl
 
 def check_schema(schema: Any, document: dict[str, Any]) -> None:
     """Check a JSON schema of the few kinds that we write."""
+    Draft202012Validator.check_schema(schema)
+    if not schema:
+        return  # any JSON
+    if "anyOf" in schema:
+        assert set(schema) == {"anyOf"}
+        for each in schema["anyOf"]:
+            check_schema(each, document)
+        return
     if "$ref" in schema:
         assert set(schema) == {"$ref"}
         place = document
@@ -59,6 +73,8 @@ def check_schema(schema: Any, document: dict[str, Any]) -> None:
     assert set(schema.get("required", ())) <= set(schema.get("properties", {}))
     if "items" in schema:
         check_schema(schema["items"], document)
+    if isinstance(schema.get("additionalProperties"), dict):
+        check_schema(schema["additionalProperties"], document)
     if "enum" in schema:
         assert schema["enum"]
         assert len(set(schema["enum"])) == len(schema["enum"])
@@ -84,9 +100,15 @@ def check_operation(path: str, operation: dict[str, Any], document: dict[str, An
         assert parameter["required"] is True or parameter["in"] == "query"
         check_schema(parameter["schema"], document)
     for status, response in operation["responses"].items():
-        assert re.fullmatch(r"[1-5]\d\d", status)
+        assert re.fullmatch(r"[1-5](\d\d|XX)", status)
         assert response["description"]
         check_content(response["content"], document)
+    for needed in operation["security"]:
+        ((name, roles),) = needed.items()
+        assert name in document["components"]["securitySchemes"]
+        assert roles
+    # Who asks for a token says what comes of none; who asks for none has no endpoint but its own.
+    assert bool(operation["security"]) <= ({"401", "403", "429"} <= set(operation["responses"]))
     if "requestBody" in operation:
         assert set(operation["requestBody"]) == {"required", "content"}
         check_content(operation["requestBody"]["content"], document)
@@ -105,8 +127,11 @@ def check(document: dict[str, Any]) -> None:
             check_operation(path, operation, document)
             ids.append(operation["operationId"])
     assert len(set(ids)) == len(ids)
+    assert set(document["components"]) == {"schemas", "securitySchemes"}
     for schema in document["components"]["schemas"].values():
         check_schema(schema, document)
+    for scheme in document["components"]["securitySchemes"].values():
+        assert set(scheme) <= SCHEME_KEYS[scheme["type"]]
 
 
 def test_it_is_served_and_well_formed(desk: Desk) -> None:
@@ -183,7 +208,57 @@ def test_what_a_row_says_is_in_the_document() -> None:
     assert schema["required"] == ["color"]
     assert schema["properties"]["color"]["enum"] == ["red", "blue"]
     assert schema["properties"]["coats"]["type"] == ["integer", "null"]
-    assert set(operation["responses"]) == {"200", "400", "403", "404", "409", "503"}
+    assert set(operation["responses"]) == {
+        "200", "400", "401", "403", "404", "409", "429", "503",
+    }  # fmt: skip
+    assert operation["security"] == [
+        {"bearer": ["admin"]},
+        {"token": ["admin"]},
+        {"cookie": ["admin"]},
+    ]
+
+
+def operation_of(document: Any, method: str, path: str) -> Any:
+    return document["paths"][path][method]
+
+
+def test_it_says_who_may_ask_and_what_a_file_is_and_which_errors_come() -> None:
+    document: Any = openapi_document(TABLE, "1.0")
+    pending = operation_of(document, "get", "/api/approvals/pending")
+    assert [each for each in pending["security"] if "bearer" in each] == [{"bearer": ["read"]}]
+    action = operation_of(document, "post", "/api/approvals/{id}/action")
+    assert action["security"][0] == {"bearer": ["approve"]}
+    assert operation_of(document, "get", "/healthz")["security"] == []
+
+    taken = operation_of(document, "post", "/api/cassettes")["requestBody"]["content"]
+    assert "application/x-ndjson" in taken
+    given = operation_of(document, "get", "/api/sessions/{id}/cassette")["responses"]["200"]
+    assert list(given["content"]) == ["application/x-ndjson"]
+    export = operation_of(document, "get", "/api/export/dataset")["responses"]["200"]
+    assert list(export["content"]) == ["application/jsonl", "application/json"]
+
+    rerun = operation_of(document, "post", "/api/sessions/{id}/steps/{index}/rerun")
+    assert {"4XX", "5XX"} <= set(rerun["responses"])
+    degraded = operation_of(document, "get", "/healthz")["responses"]["503"]
+    assert degraded["content"]["application/json"]["schema"]["$ref"].endswith("/Degraded")
+
+
+def test_the_main_rows_have_a_schema() -> None:
+    document: Any = openapi_document(TABLE, "1.0")
+    schemas = document["components"]["schemas"]
+    main = {
+        "Session",
+        "Step",
+        "Approval",
+        "Webhook",
+        "Delivery",
+        "DurableCall",
+        "ToolCall",
+        "Error",
+    }
+    assert main <= set(schemas)
+    assert schemas["Session"]["properties"]["status"]["enum"] == list(get_args(SessionStatus))
+    assert schemas["Session"]["properties"]["tags"]["additionalProperties"] == {"type": "string"}
 
 
 @pytest.mark.parametrize(

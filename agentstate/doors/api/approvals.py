@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal, Protocol, cast, get_args
+from typing import Literal, Protocol, TypedDict, cast, get_args
 
 from agentstate.doors.api.reply import (
     PAGE,
@@ -23,7 +23,15 @@ from agentstate.doors.api.reply import (
     read_page,
     read_params,
 )
-from agentstate.ground.approvals import Approval, ApprovalStatus, Decision, Earlier, Then
+from agentstate.doors.api.shapes import Anything, as_json
+from agentstate.ground.approvals import (
+    Approval,
+    ApprovalKind,
+    ApprovalStatus,
+    Decision,
+    Earlier,
+    Then,
+)
 from agentstate.ground.budget import cap_of, schema_of_more
 from agentstate.ground.canonical import JSON, OFF_LOOP_BYTES, encode, parse
 from agentstate.ground.clock import now_ms
@@ -110,6 +118,7 @@ class ApprovalEndpoints:
                 self.pending,
                 "List what waits for a decision, the first asked first.",
                 answers="array",
+                shape=ApprovalShown,
             ),
             Endpoint(
                 "GET",
@@ -122,14 +131,22 @@ class ApprovalEndpoints:
                     Field("session", "approvals of this session"),
                 ),
                 answers="array",
+                shape=ApprovalShown,
             ),
-            Endpoint("GET", "/api/approvals/{id}", self.show, "Show one approval whole."),
+            Endpoint(
+                "GET",
+                "/api/approvals/{id}",
+                self.show,
+                "Show one approval whole.",
+                shape=ApprovalWholeShown,
+            ),
             Endpoint(
                 "POST",
                 "/api/approvals/{id}/action",
                 self.decide,
                 "Approve, edit or reject; the first decision stands.",
                 body=_BODY,
+                shape=ApprovalShown,
                 errors=(409,),
                 needs="approve",
             ),
@@ -247,13 +264,73 @@ def read_decision(raw: bytes) -> Decision:
     )
 
 
+class EarlierShown(TypedDict):
+    """What was decided about the same call before its session was forked."""
+
+    session: str
+    status: Literal["APPROVED", "REJECTED"]
+    decided_ms: int
+    decided_by: str | None
+    reason: str | None
+    then: Then | None
+    edited_arguments: str | None
+
+
+class ApprovalShown(TypedDict):
+    """A question to a person, and what was decided."""
+
+    approval_id: str
+    id: str
+    session: str
+    session_id: str
+    step_number: int | None
+    index: int | None
+    kind: ApprovalKind
+    status: ApprovalStatus
+    tool: str
+    arguments: str
+    arguments_json: Anything
+    arguments_display: str
+    duplicate_keys: list[str]
+    call_id: str | None
+    choice: int
+    position: int
+    rule: str
+    why: str
+    on_reject: Then
+    can_edit: bool
+    dialect: str
+    model: str
+    run_id: str | None
+    created_ms: int
+    asked_ms: int
+    deadline_ms: int | None
+    decided_ms: int | None
+    decided_by: str | None
+    reason: str | None
+    then: Then | None
+    edited_arguments: str | None
+    rolled_back_ms: int | None
+    earlier: EarlierShown | None
+    durable_call: str | None
+
+
+class ApprovalWholeShown(ApprovalShown):
+    """A question with what a person needs to judge and to edit it."""
+
+    prompt: str
+    request: Anything
+    schema: Anything
+    schema_unchecked: list[str]
+
+
 def approval_json(approval: Approval, at_ms: int) -> dict[str, JSON]:
     """Render an approval as it is at a time."""
     question = approval.question
     decision = approval.decision
     is_native = question.kind in ("tool_call", "durable") and question.generation == 0
     parsed, twice = read_arguments(question.arguments)
-    return {
+    shown: ApprovalShown = {
         "approval_id": approval.approval_id,
         "id": approval.approval_id,
         "session": approval.session,
@@ -286,12 +363,13 @@ def approval_json(approval: Approval, at_ms: int) -> dict[str, JSON]:
         "then": None if decision is None else decision.then,
         "edited_arguments": None if decision is None else decision.arguments,
         "rolled_back_ms": approval.rolled_back_ms,
-        "earlier": None if approval.earlier is None else earlier_json(approval.earlier),
+        "earlier": None if approval.earlier is None else _earlier(approval.earlier),
         "durable_call": approval.durable,
     }
+    return as_json(shown)
 
 
-def earlier_json(earlier: Earlier) -> JSON:
+def _earlier(earlier: Earlier) -> EarlierShown:
     """Render what was decided about the same call before its session was forked."""
     decision = earlier.decision
     return {

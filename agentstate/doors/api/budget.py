@@ -6,13 +6,14 @@ and who may say what of it is in `ground/budget.py`.
 
 from __future__ import annotations
 
-from typing import Protocol, get_args
+from typing import Protocol, TypedDict, get_args
 
 from agentstate.doors.api.bodies import BY_CHARS_MAX, read_body, read_by
 from agentstate.doors.api.reply import json_response, read_params
-from agentstate.doors.api.standing import Standings, budget_json
+from agentstate.doors.api.standing import BudgetShown, Standings, budget_json
 from agentstate.ground.budget import BudgetAction, BudgetChange, expected
 from agentstate.ground.errors import NotFound, shorten
+from agentstate.ground.records import SessionStatus
 from agentstate.steps.caps import read_change
 from agentstate.store.base import Store
 from agentstate.wire.endpoint import Endpoint, Field, Params
@@ -38,6 +39,14 @@ class Budgeter(Standings, Protocol):
         ...
 
 
+class BudgetOfSessionShown(TypedDict):
+    """A session with its budget."""
+
+    session: str
+    status: SessionStatus
+    budget: BudgetShown
+
+
 class BudgetEndpoints:
     """Answers under /api/sessions/{id}/budget."""
 
@@ -53,6 +62,7 @@ class BudgetEndpoints:
                 "/api/sessions/{id}/budget",
                 self.show,
                 "Show the caps of a session, who set them, and what is used and left.",
+                shape=BudgetOfSessionShown,
             ),
             Endpoint(
                 "POST",
@@ -60,6 +70,7 @@ class BudgetEndpoints:
                 self.set,
                 "Set caps of a session from now on; calls that wait for more go on.",
                 body=_SET,
+                shape=BudgetOfSessionShown,
             ),
         )
 

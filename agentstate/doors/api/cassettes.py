@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import TypedDict
 
 from agentstate.doors.api.bodies import BY_CHARS_MAX
 from agentstate.doors.api.control import Controller
 from agentstate.doors.api.export import WRITE_BYTES, plain_name
 from agentstate.doors.api.reply import json_response, read_one_of, read_params
-from agentstate.doors.api.sessions import session_json
+from agentstate.doors.api.rows import SessionShown, session_json
 from agentstate.ground.canonical import JSON
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import BadRequest, NotFound, StoreError, shorten
@@ -40,6 +41,14 @@ _IMPORT = (
 )
 
 
+class ImportedShown(TypedDict):
+    """What came in with a cassette, as it is on record now."""
+
+    sessions: list[SessionShown]
+    steps_imported: int
+    steps_taken_back: int
+
+
 class CassetteEndpoints:
     """Answers with cassettes, and takes them."""
 
@@ -59,6 +68,7 @@ class CassetteEndpoints:
                 "Export a session as a cassette: what replays, without secrets.",
                 query=_EXPORT,
                 answers="lines",
+                media_type=_TAKES[0],
                 errors=(409,),
             ),
             Endpoint(
@@ -67,6 +77,8 @@ class CassetteEndpoints:
                 self.take,
                 "Import a cassette: JSON lines, all of its sessions or none.",
                 query=_IMPORT,
+                takes=_TAKES,
+                shape=ImportedShown,
                 errors=(409, 413),
             ),
         )

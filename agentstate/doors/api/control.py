@@ -7,7 +7,7 @@ and who is told of them are in `steps/control.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, cast, get_args
+from typing import Protocol, TypedDict, cast, get_args
 
 from agentstate.doors.api.bodies import (
     BY,
@@ -21,7 +21,14 @@ from agentstate.doors.api.bodies import (
     unexpected,
 )
 from agentstate.doors.api.reply import json_response
-from agentstate.doors.api.sessions import rollback_json, session_json, weight_json
+from agentstate.doors.api.rows import (
+    RollbackShown,
+    SessionShown,
+    WeightShown,
+    rollback_json,
+    session_json,
+    weight_json,
+)
 from agentstate.ground.canonical import JSON
 from agentstate.ground.control import (
     Change,
@@ -100,6 +107,29 @@ class Controller(Protocol):
         ...
 
 
+class SessionChangedShown(TypedDict):
+    """A session as it is since."""
+
+    session: SessionShown
+
+
+class RolledBackShown(SessionChangedShown):
+    """What a rollback took back; `rollback` null: nothing was, or it was only weighed."""
+
+    rollback: RollbackShown | None
+    steps_taken_back: int
+    cost_to_rerun: WeightShown
+
+
+class RestoredShown(SessionChangedShown):
+    """What a restore undid."""
+
+    rollback: RollbackShown
+    steps_restored: int
+    steps_taken_back: int
+    cost_to_rerun: WeightShown
+
+
 class ControlEndpoints:
     """Answers under /api/sessions/{id} that change something."""
 
@@ -116,6 +146,7 @@ class ControlEndpoints:
                 self.roll_back,
                 "Take steps back: they stay visible and no longer replay.",
                 body=_RESET,
+                shape=RolledBackShown,
             ),
             Endpoint(
                 "POST",
@@ -123,6 +154,7 @@ class ControlEndpoints:
                 self.restore,
                 "Undo a rollback, an edit or a rerun: the session is as it was just before it.",
                 body=_RESTORE,
+                shape=RestoredShown,
                 errors=(409,),
             ),
             Endpoint(
@@ -131,6 +163,7 @@ class ControlEndpoints:
                 self.pause,
                 "Hold the calls of a session, from the next one on.",
                 body=_PAUSE,
+                shape=SessionChangedShown,
             ),
             Endpoint(
                 "POST",
@@ -138,6 +171,7 @@ class ControlEndpoints:
                 self.resume,
                 "Let the calls of a session go on.",
                 body=(),
+                shape=SessionChangedShown,
             ),
             Endpoint(
                 "PATCH",
@@ -145,6 +179,7 @@ class ControlEndpoints:
                 self.change,
                 "Change status, name or tags.",
                 body=_CHANGE,
+                shape=SessionChangedShown,
                 errors=(409,),
                 needs="agent",
             ),

@@ -21,6 +21,13 @@ from agentstate.doors.api.bodies import (
     unexpected,
     without_nulls,
 )
+from agentstate.doors.api.durable_rows import (
+    BegunShown,
+    DurableCallShown,
+    begun_json,
+    call_json,
+    read_or_text,
+)
 from agentstate.doors.api.reply import (
     PAGE,
     json_response,
@@ -30,7 +37,7 @@ from agentstate.doors.api.reply import (
     read_params,
 )
 from agentstate.ground.approvals import Then
-from agentstate.ground.canonical import JSON, encode, parse
+from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.durable import (
     Begun,
     DurableCall,
@@ -147,6 +154,7 @@ class DurableEndpoints:
                 self.begin,
                 "Begin a durable tool call: told to run it, or what came of it before.",
                 body=_BEGIN,
+                shape=BegunShown,
                 errors=(413,),
                 needs="agent",
             ),
@@ -156,6 +164,7 @@ class DurableEndpoints:
                 self.report,
                 "Report what came of it; the same again changes nothing.",
                 body=_RESULT,
+                shape=DurableCallShown,
                 errors=(409, 413),
                 needs="agent",
             ),
@@ -165,6 +174,7 @@ class DurableEndpoints:
                 self.settle,
                 "Say whether a call happened that was begun and never reported.",
                 body=_SETTLE,
+                shape=DurableCallShown,
                 errors=(409, 413),
             ),
             Endpoint(
@@ -173,6 +183,7 @@ class DurableEndpoints:
                 self.forget,
                 "Have the next equal call be a new one.",
                 body=_FORGET,
+                shape=DurableCallShown,
                 errors=(409,),
             ),
             Endpoint(
@@ -182,6 +193,7 @@ class DurableEndpoints:
                 "List the durable tool calls of a session, newest first.",
                 query=(*PAGE, _STATE),
                 answers="array",
+                shape=DurableCallShown,
             ),
             Endpoint(
                 "GET",
@@ -190,9 +202,14 @@ class DurableEndpoints:
                 "List the durable tool calls of all sessions, newest first.",
                 query=(*PAGE, _STATE),
                 answers="array",
+                shape=DurableCallShown,
             ),
             Endpoint(
-                "GET", "/api/tool-calls/{call}", self.show, "Show one durable tool call whole."
+                "GET",
+                "/api/tool-calls/{call}",
+                self.show,
+                "Show one durable tool call whole.",
+                shape=DurableCallShown,
             ),
         )
 
@@ -211,7 +228,7 @@ class DurableEndpoints:
         if begun.state == "refused" and begun.call is not None:
             message = await self._durables.refusal_of(begun.call)
         size = 0 if begun.call is None else begun.call.value_bytes or 0
-        return await aside.run(lambda: json_response(_begun_json(begun, message)), size)
+        return await aside.run(lambda: json_response(begun_json(begun, message)), size)
 
     async def report(self, request: Request, params: Params) -> Response:
         """Take `{"result"}` or `{"error"}`; answer with the call. 409: it ended otherwise."""
@@ -295,86 +312,9 @@ class DurableEndpoints:
         return await aside.run(lambda: json_response(call_json(row)), row.value_bytes or 0)
 
 
-def call_json(row: DurableCall) -> dict[str, JSON]:
-    """Render a call; what came of it only where it was read."""
-    return {
-        "call": row.call,
-        "session": row.session,
-        "name": row.tool,
-        "state": row.state,
-        "arguments": _readable(row.arguments),
-        "edited_arguments": None if row.edited is None else _readable(row.edited),
-        "occurrence": row.occurrence,
-        "key": row.key,
-        "call_id": row.call_id,
-        "owner": row.owner,
-        "runs": row.runs,
-        "created_ms": row.created_ms,
-        "begun_ms": row.begun_ms,
-        "lease_ms": row.lease_ms,
-        "finished_ms": row.finished_ms,
-        "approval_id": row.approval_id,
-        "outcome": row.outcome,
-        "result_bytes": row.value_bytes,
-        **_value_json(row),
-        "reason": row.reason,
-        "settled_as": row.settled_as,
-        "settled_by": row.settled_by,
-        "settled_reason": row.settled_why,
-        "settled_ms": row.settled_ms,
-        "forgotten_ms": row.forgotten_ms,
-        "forgotten_by": row.forgotten_by,
-        "forgotten_reason": row.forgotten_why,
-    }
-
-
-def _begun_json(begun: Begun, message: str | None) -> dict[str, JSON]:
-    row = begun.call
-    found: dict[str, JSON] = {"call": None if row is None else row.call, "state": begun.state}
-    if begun.held_by is not None:
-        found["held_by"] = begun.held_by
-    if row is None:
-        return found
-    found["occurrence"] = row.occurrence
-    found["runs"] = row.runs
-    match begun.state:
-        case "run":
-            is_edited = row.edited is not None
-            found["arguments"] = _readable(row.edited if row.edited is not None else row.arguments)
-            found["arguments_are_edited"] = is_edited
-        case "replay":
-            found["outcome"] = row.outcome
-            found.update(_value_json(row))
-        case "held":
-            found["approval_id"] = row.approval_id if begun.held_by == "approval" else None
-        case "refused":
-            found["approval_id"] = row.approval_id
-            found["reason"] = row.reason
-            found["message"] = message
-        case "unknown":
-            found["begun_ms"] = row.begun_ms
-    return found
-
-
-def _value_json(row: DurableCall) -> dict[str, JSON]:
-    if row.value is None or row.outcome is None:
-        return {}
-    name = "error" if row.outcome == "error" else "result"
-    return {name: parse(row.value.encode("utf-8", "surrogatepass"))}
-
-
 def _page_response(page: DurablePage) -> Response:
     rows: list[JSON] = [call_json(row) for row in page.rows]
     return json_response(rows, headers=next_headers(page.next_cursor))
-
-
-def _readable(arguments: str) -> JSON:
-    """Return arguments as an object where they are one, else as the text they are."""
-    try:
-        value = parse(arguments.encode("utf-8", "surrogatepass"))
-    except BadRequest:
-        return arguments
-    return value if isinstance(value, dict) else arguments
 
 
 def _read_wanted(session: str, sent: Mapping[str, JSON]) -> Wanted:
@@ -404,7 +344,7 @@ def _read_arguments(sent: Mapping[str, JSON]) -> str:
         text = encode(value).decode("ascii")
     elif isinstance(value, str):
         text = value
-        if isinstance(read := _readable(text), dict):
+        if isinstance(read := read_or_text(text), dict):
             _check_depth(read, "arguments")
     else:
         raise unexpected("arguments", "an object or text", value)

@@ -84,6 +84,7 @@ class ExportEndpoints:
                 "Export all sessions as training data.",
                 query=QUERY,
                 answers="lines",
+                or_object=True,
             ),
             Endpoint(
                 "GET",
@@ -92,6 +93,7 @@ class ExportEndpoints:
                 "Export one session as training data.",
                 query=QUERY,
                 answers="lines",
+                or_object=True,
             ),
         )
 

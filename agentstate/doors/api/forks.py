@@ -7,7 +7,7 @@ shared and what is gone is said in `store/base_forks.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 from agentstate.doors.api.bodies import (
     BY_CHARS_MAX,
@@ -16,8 +16,9 @@ from agentstate.doors.api.bodies import (
     read_flag,
     read_integer,
 )
+from agentstate.doors.api.control import SessionChangedShown
 from agentstate.doors.api.reply import json_response
-from agentstate.doors.api.sessions import session_json, weight_json
+from agentstate.doors.api.rows import WeightShown, session_json, weight_json
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.control import Place
 from agentstate.ground.errors import BadRequest, NotFound, shorten
@@ -69,6 +70,17 @@ class Forker(Protocol):
         ...
 
 
+class DeletionShown(TypedDict):
+    """What went, or would go."""
+
+    session: str
+    is_deleted: bool
+    is_removed: bool
+    spent: WeightShown
+    content_bytes: int
+    forks: list[str]
+
+
 class ForkEndpoints:
     """Answers that make a session of another one, or end one for good."""
 
@@ -85,6 +97,7 @@ class ForkEndpoints:
                 self.fork,
                 "Make a new session that shares the steps before a place.",
                 body=_FORK,
+                shape=SessionChangedShown,
                 errors=(409,),
             ),
             Endpoint(
@@ -93,6 +106,7 @@ class ForkEndpoints:
                 self.delete,
                 "Delete a session with all that only it refers to. This cannot be undone.",
                 body=_DELETE,
+                shape=DeletionShown,
             ),
         )
 

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 from agentstate.doors.api.reply import json_response
+from agentstate.doors.api.shapes import as_json
 from agentstate.ground.errors import StoreError
 from agentstate.steps.pipeline import Pipeline
 from agentstate.store.base import Store
 from agentstate.wire.endpoint import Endpoint, Params
 from agentstate.wire.message import Request, Response
+
+
+class HealthShown(TypedDict):
+    """What works."""
+
+    status: Literal["ok"]
+    version: str
+    in_flight: int
+    sessions: int
+    steps: int
+
+
+class DegradedShown(TypedDict):
+    """What does not."""
+
+    status: Literal["degraded"]
+    reason: str
+    version: str
 
 
 class HealthEndpoints:
@@ -26,6 +47,8 @@ class HealthEndpoints:
                 "/healthz",
                 self.health,
                 "Say whether the proxy works; 503 if not.",
+                shape=HealthShown,
+                faults=((503, DegradedShown),),
                 needs="anybody",
             ),
         )
@@ -36,15 +59,17 @@ class HealthEndpoints:
             await self._store.check()
             totals = await self._store.read_totals()
         except StoreError as error:
-            return json_response(
-                {"status": "degraded", "reason": error.message, "version": self._version}, 503
-            )
-        return json_response(
-            {
-                "status": "ok",
+            degraded: DegradedShown = {
+                "status": "degraded",
+                "reason": error.message,
                 "version": self._version,
-                "in_flight": self._pipeline.in_flight_count,
-                "sessions": totals.get("sessions", 0),
-                "steps": totals.get("steps", 0),
             }
-        )
+            return json_response(as_json(degraded), 503)
+        shown: HealthShown = {
+            "status": "ok",
+            "version": self._version,
+            "in_flight": self._pipeline.in_flight_count,
+            "sessions": totals.get("sessions", 0),
+            "steps": totals.get("steps", 0),
+        }
+        return json_response(as_json(shown))

@@ -33,6 +33,7 @@ class LoginEndpoints:
                 "/api/login",
                 self.show,
                 "Say whether a token is needed, and what the one that came with this may do.",
+                errors=(401, 429),
                 needs="anybody",
             ),
             Endpoint(

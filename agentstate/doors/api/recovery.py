@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentstate.doors.api.reply import json_response, read_params
-from agentstate.doors.api.sessions import session_json, weight_json
+from agentstate.doors.api.rows import session_json, weight_json
 from agentstate.doors.api.tool_calls import RESULT_CHARS_MAX, calls_json
 from agentstate.ground.approvals import Approval
 from agentstate.ground.calls import UnknownCall

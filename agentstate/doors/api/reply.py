@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
+from typing import TypedDict, get_args
 from urllib.parse import unquote_plus
 
+from agentstate.doors.api.shapes import as_json
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.control import TAGS_SOUGHT_MAX
 from agentstate.ground.errors import AgentStateError, BadRequest, shorten
@@ -24,6 +25,20 @@ PAGE = (
 OF_TAGS = Field("tag", "sessions with all of these tags: name=value,name2=value2, or name alone")
 
 
+class FaultShown(TypedDict):
+    """What was wrong, and what helps."""
+
+    code: str
+    message: str
+    hint: str | None
+
+
+class ErrorShown(TypedDict):
+    """The one error shape."""
+
+    error: FaultShown
+
+
 def json_response(value: JSON, status: int = 200, headers: tuple[Pair, ...] = ()) -> Response:
     """Answer with a JSON value, numbers as they were sent. Lone surrogates go out escaped, so the
     body is always UTF-8."""
@@ -37,8 +52,11 @@ def json_response(value: JSON, status: int = 200, headers: tuple[Pair, ...] = ()
 def error_reply(error: AgentStateError) -> Response:
     """Answer with the one error shape: `{"error":{"code","message","hint"}}`."""
     allow = getattr(error, "allowed", ())
+    shown: ErrorShown = {
+        "error": {"code": error.code, "message": error.message, "hint": error.hint}
+    }
     return json_response(
-        {"error": {"code": error.code, "message": error.message, "hint": error.hint}},
+        as_json(shown),
         error.status,
         ((b"allow", ", ".join(allow).encode("ascii")),) if allow else (),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import Protocol, TypedDict, cast
 
 from agentstate.dialects import dialect_by_name
 from agentstate.doors.api.bodies import (
@@ -22,7 +22,14 @@ from agentstate.doors.api.bodies import (
     unexpected,
 )
 from agentstate.doors.api.reply import json_response, read_params
-from agentstate.doors.api.sessions import (
+from agentstate.doors.api.rows import (
+    AnswerShown,
+    ChoiceShown,
+    RecordedShown,
+    RollbackShown,
+    SessionShown,
+    StepShown,
+    WeightShown,
     answer_row_json,
     choice_json,
     maybe_answer_json,
@@ -31,6 +38,7 @@ from agentstate.doors.api.sessions import (
     step_json,
     weight_json,
 )
+from agentstate.doors.api.shapes import Anything
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.records import StepRow
@@ -79,6 +87,29 @@ class Reviser(Protocol):
         ...
 
 
+class RevisedShown(TypedDict):
+    """A step as it is since its answer is another."""
+
+    session: SessionShown
+    step: StepShown
+    answer_id: int
+    text: str
+    cost_microusd: int | None
+    attempts: int
+    rollback: RollbackShown
+    steps_taken_back: int
+    cost_to_rerun: WeightShown
+
+
+class AnswerWholeShown(AnswerShown):
+    """Everything on record about an answer."""
+
+    choices: list[ChoiceShown] | None
+    answer: RecordedShown | None
+    delivered: RecordedShown | None
+    request: Anything
+
+
 class RevisionEndpoints:
     """Answers under /api/sessions/{id}/steps/{index} about its answers."""
 
@@ -95,6 +126,7 @@ class RevisionEndpoints:
                 self.edit,
                 "Write another answer of a step: it replays from now on.",
                 body=_EDIT,
+                shape=RevisedShown,
                 errors=(409,),
             ),
             Endpoint(
@@ -103,13 +135,16 @@ class RevisionEndpoints:
                 self.rerun,
                 "Ask the model again for a step: that answer replays from now on.",
                 body=_RERUN,
+                shape=RevisedShown,
                 errors=(409, 502, 504),
+                passes_errors=True,
             ),
             Endpoint(
                 "GET",
                 "/api/sessions/{id}/steps/{index}/answers/{answer_id}",
                 self.show,
                 "Show one of the answers that a step has had, whole.",
+                shape=AnswerWholeShown,
             ),
         )
 

@@ -1,18 +1,16 @@
 """Sessions and their steps, to read; `control.py` is the counterpart that changes them.
 
-The shapes keep the first version's names (`step_number`, `request_hash`, `prompt`, `response`,
-`token_cost`, `latency`) and add ours. Money: `token_cost` in US dollars, `cost_microusd` exact;
-`latency` in milliseconds. None means not known, never zero.
+What rows look like is said in `rows.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import cast, get_args
+from typing import NotRequired, TypedDict, cast, get_args
 
 from agentstate.dialects import dialect_by_name
-from agentstate.doors.api.approvals import approval_json
+from agentstate.doors.api.approvals import ApprovalShown, approval_json
 from agentstate.doors.api.reply import (
     OF_TAGS,
     PAGE,
@@ -22,30 +20,42 @@ from agentstate.doors.api.reply import (
     read_params,
     read_tags,
 )
-from agentstate.doors.api.standing import Standings, budget_json
-from agentstate.doors.api.tool_calls import calls_json, calls_of_step
+from agentstate.doors.api.rows import (
+    AnswerShown,
+    AttemptShown,
+    ChoiceShown,
+    RecordedShown,
+    ReleaseShown,
+    RollbackShown,
+    SessionShown,
+    StepShown,
+    answer_row_json,
+    attempt_json,
+    choice_json,
+    maybe_answer_json,
+    release_json,
+    rollback_json,
+    session_json,
+    step_json,
+)
+from agentstate.doors.api.shapes import Anything
+from agentstate.doors.api.standing import BudgetShown, Standings, budget_json
+from agentstate.doors.api.tool_calls import ToolCallShown, calls_json, calls_of_step
 from agentstate.ground.approvals import Release
 from agentstate.ground.canonical import JSON
-from agentstate.ground.chat import Choice, Usage
 from agentstate.ground.clock import now_ms
-from agentstate.ground.control import Place, Rollback, Weight, count_of
 from agentstate.ground.errors import BadRequest, NotFound, shorten
-from agentstate.ground.forks import Origin
 from agentstate.ground.records import (
-    Attempt,
     Query,
-    RecordedAnswer,
     SessionRow,
     SessionStatus,
     StepRow,
 )
-from agentstate.ground.revisions import AnswerRow
 from agentstate.steps.reading import read_recorded
 from agentstate.store.base import LIST_LIMIT_MAX, Store
 from agentstate.wire.endpoint import Endpoint, Field, Params
 from agentstate.wire.message import Request, Response
 
-EXCERPT_CHARS_MAX = 500
 ROLLBACKS_SHOWN_MAX = 20  # of a session, the newest
 
 _FILTERS = (
@@ -55,6 +65,43 @@ _FILTERS = (
     Field("forked_from", "sessions that were forked from this one"),
     OF_TAGS,
 )
+
+
+class StepWithAttemptsShown(StepShown):
+    """A step with what was tried for it."""
+
+    attempts: NotRequired[list[AttemptShown]]
+    answers: NotRequired[list[AnswerShown]]
+    choices: NotRequired[list[ChoiceShown] | None]
+
+
+class GoesOnFromShown(TypedDict):
+    """What a chained request goes on from."""
+
+    id: str
+    index: int | None
+
+
+class StepWholeShown(StepWithAttemptsShown):
+    """Everything on record about a step."""
+
+    request: Anything
+    goes_on_from: GoesOnFromShown | None
+    answer: RecordedShown | None
+    delivered: RecordedShown | None
+    approvals: list[ApprovalShown]
+    tool_calls: list[ToolCallShown]
+    releases: list[ReleaseShown]
+
+
+class SessionPageShown(TypedDict):
+    """A session with a page of its steps."""
+
+    session: SessionShown
+    steps: list[StepWithAttemptsShown]
+    next_cursor: str | None
+    rollbacks: list[RollbackShown]
+    budget: BudgetShown
 
 
 class SessionEndpoints:
@@ -74,6 +121,7 @@ class SessionEndpoints:
                 "List sessions, the last active one first.",
                 query=(*PAGE, *_FILTERS),
                 answers="array",
+                shape=SessionShown,
             ),
             Endpoint(
                 "GET",
@@ -84,12 +132,14 @@ class SessionEndpoints:
                     *PAGE,
                     Field("detail", "1 adds choices, attempts and answers", choices=("1",)),
                 ),
+                shape=SessionPageShown,
             ),
             Endpoint(
                 "GET",
                 "/api/sessions/{id}/steps/{index}",
                 self.show_step,
                 "Show one step whole: request, answers, attempts, approvals.",
+                shape=StepWholeShown,
             ),
         )
 
@@ -212,214 +262,3 @@ class SessionEndpoints:
                 read = await asyncio.to_thread(read_recorded, dialect, answer)
                 found["choices"] = [choice_json(choice) for choice in read.choices]
         return found
-
-
-def session_json(row: SessionRow) -> dict[str, JSON]:
-    """Render a session for a list."""
-    return {
-        "session": row.session,
-        "session_id": row.session,
-        "status": row.status,
-        "created_ms": row.created_ms,
-        "updated_ms": row.updated_ms,
-        "steps": row.steps,
-        "last_step_number": row.last_step_number,
-        "input_tokens": row.input_tokens,
-        "output_tokens": row.output_tokens,
-        "cost_microusd": row.cost_microusd,
-        "unknown_costs": row.unknown_costs,
-        "replays": row.replays,
-        "saved_microusd": row.saved_microusd,
-        "name": row.name,
-        "parent": row.parent,
-        "tags": dict(row.tags),
-        "pause": None
-        if row.pause is None
-        else {"since_ms": row.pause.since_ms, "reason": row.pause.reason, "by": row.pause.by},
-        "status_reason": row.status_reason,
-        "status_by": row.status_by,
-        "status_ms": row.status_ms,
-        "forked_from": None if row.origin is None else origin_json(row.origin),
-    }
-
-
-def origin_json(origin: Origin) -> JSON:
-    """Render where a fork comes from. Steps it shares are in none of its sums."""
-    before = origin.before or Place()
-    return {
-        "session": origin.session,
-        "made_ms": origin.made_ms,
-        "by": origin.by,
-        "step_number": before.step_number,
-        "index": before.index,
-        "shared_steps": origin.shared_steps,
-    }
-
-
-def rollback_json(row: Rollback) -> JSON:
-    """Render a change of what replays, and what undid it."""
-    place = row.place or Place()
-    return {
-        "rollback_id": row.rollback_id,
-        "kind": row.kind,
-        "made_ms": row.made_ms,
-        "by": row.by,
-        "step_number": place.step_number,
-        "index": place.index,
-        "undoes": row.undoes,
-        "answers": [
-            {"index": swap.index, "from": swap.from_id, "to": swap.to_id} for swap in row.swaps
-        ],
-        "steps_taken_back": count_of(row.taken),
-        "steps_restored": count_of(row.returned),
-        "cost_to_rerun": weight_json(row.weight),
-        "undone_ms": row.undone_ms,
-        "undone_by": row.undone_by,
-    }
-
-
-def weight_json(weight: Weight) -> JSON:
-    """Render what steps have cost, so about what running them again would cost."""
-    return {
-        "steps": weight.steps,
-        "input_tokens": weight.input_tokens,
-        "output_tokens": weight.output_tokens,
-        "cost_microusd": weight.cost_microusd,
-        "unknown_costs": weight.unknown_costs,
-    }
-
-
-def step_json(row: StepRow) -> dict[str, JSON]:
-    """Render a step for a list."""
-    return {
-        "step_number": row.step_number,
-        "index": row.index,
-        "request_hash": row.fingerprint.hex(),
-        "prompt": row.prompt,
-        "response": row.text,
-        "token_cost": None if row.cost_microusd is None else row.cost_microusd / 1_000_000,
-        "latency": row.latency_ms,
-        "state": row.state,
-        "dialect": row.dialect,
-        "path": row.path,
-        "model": row.model,
-        "provider": row.provider,
-        "streams": row.streams,
-        "run_id": row.run_id,
-        "response_id": row.response_id,
-        "finish_reason": row.finish_reason,
-        "usage": usage_json(row.usage, is_estimate=row.usage_estimated),
-        "cost_microusd": row.cost_microusd,
-        "first_content_ms": row.first_content_ms,
-        "created_ms": row.created_ms,
-        "answered_ms": row.answered_ms,
-        "replays": row.replays,
-        "replayed_ms": row.replayed_ms,
-        "saved_microusd": row.saved_microusd,
-        "error_code": row.error_code,
-        "error": row.error,
-        "is_mock": row.is_mock,
-        "rolled_back_ms": row.rolled_back_ms,
-        "answer_id": row.answer_id,
-        "miss": row.miss,
-    }
-
-
-def usage_json(usage: Usage | None, *, is_estimate: bool) -> JSON:
-    """Render token counts under the names people know."""
-    if usage is None:
-        return None
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-        "is_estimate": is_estimate,
-    }
-
-
-def choice_json(choice: Choice) -> JSON:
-    """Render one alternative of an answer."""
-    return {
-        "index": choice.index,
-        "text": choice.text,
-        "refusal": choice.refusal,
-        "reasoning": choice.reasoning,
-        "finish_reason": choice.finish_reason,
-        "tool_calls": [
-            {
-                "id": call.call_id,
-                "kind": call.kind,
-                "name": call.name,
-                "arguments": call.arguments,
-                "runs_upstream": call.runs_upstream,
-            }
-            for call in choice.tool_calls
-        ],
-    }
-
-
-def answer_row_json(row: AnswerRow) -> dict[str, JSON]:
-    """Render one of the answers that a step has had; `kind` says where it came from."""
-    revision = row.revision
-    return {
-        "answer_id": row.answer_id,
-        "kind": "recorded" if revision is None else revision.kind,
-        "stands": row.stands,
-        "is_taken_back": row.is_taken_back,
-        "replaces": None if revision is None else revision.replaces_id,
-        "by": None if revision is None else revision.by,
-        "reason": None if revision is None else revision.reason,
-        "asked_otherwise": row.has_request,
-        "answered_ms": row.answered_ms,
-        "provider": row.provider,
-        "model": row.model,
-        "finish_reason": row.finish_reason,
-        "response": row.text,
-        "usage": usage_json(row.usage, is_estimate=row.usage_estimated),
-        "cost_microusd": row.cost_microusd,
-    }
-
-
-def attempt_json(attempt: Attempt) -> JSON:
-    """Render one try at one target."""
-    excerpt = attempt.excerpt.decode("utf-8", errors="replace")[:EXCERPT_CHARS_MAX]
-    return {
-        "provider": attempt.provider,
-        "model": attempt.model,
-        "started_ms": attempt.started_ms,
-        "ended_ms": attempt.ended_ms,
-        "first_byte_ms": attempt.first_byte_ms,
-        "status": attempt.status,
-        "ok": attempt.error_code is None,
-        "error_code": attempt.error_code,
-        "error": attempt.error,
-        "excerpt": excerpt or None,
-        "dropped": list(attempt.dropped),
-    }
-
-
-def maybe_answer_json(answer: RecordedAnswer | None) -> JSON:
-    """Render the recorded bytes for a person."""
-    if answer is None:
-        return None
-    headers: list[JSON] = [
-        [name.decode("latin-1"), value.decode("latin-1")] for name, value in answer.headers
-    ]
-    return {
-        "status": answer.status,
-        "form": answer.form,
-        "headers": headers,
-        "content": answer.content.decode("utf-8", errors="replace"),
-    }
-
-
-def release_json(release: Release) -> JSON:
-    """Render that approved calls of an answer went out."""
-    return {
-        "run_id": release.run_id,
-        "released_ms": release.released_ms,
-        "is_written": release.is_written,
-    }

@@ -28,15 +28,14 @@ from agentstate.dialects.neutral import (
 )
 from agentstate.doors.api.approvals import approval_json
 from agentstate.doors.api.reply import LIMIT_MAX, json_response, read_page, read_params
-from agentstate.doors.api.sessions import (
-    ROLLBACKS_SHOWN_MAX,
-    SessionEndpoints,
+from agentstate.doors.api.rows import (
     choice_json,
     release_json,
     rollback_json,
     session_json,
     step_json,
 )
+from agentstate.doors.api.sessions import ROLLBACKS_SHOWN_MAX, SessionEndpoints
 from agentstate.ground.canonical import JSON
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import AgentStateError, BadRequest, shorten

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import cast, get_args
+from typing import TypedDict, cast, get_args
 
 from agentstate.doors.api.approvals import read_arguments
 from agentstate.doors.api.reply import (
@@ -19,7 +19,8 @@ from agentstate.doors.api.reply import (
     read_page,
     read_params,
 )
-from agentstate.ground.approvals import Approval
+from agentstate.doors.api.shapes import Anything, as_json
+from agentstate.ground.approvals import Approval, ApprovalStatus, Then
 from agentstate.ground.calls import CallState
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.clock import now_ms
@@ -59,6 +60,7 @@ class ToolCallEndpoints:
                 "List the tool calls that models made, by step: arguments, decision, result.",
                 query=(*PAGE, *_FILTERS),
                 answers="array",
+                shape=ToolCallShown,
             ),
         )
 
@@ -97,6 +99,61 @@ async def calls_of_step(store: Store, session: str, index: int, at_ms: int) -> t
     return (await list_made(store, sought, at_ms=at_ms)).rows
 
 
+class CallApprovalShown(TypedDict):
+    """What was asked about a tool call."""
+
+    approval_id: str
+    status: ApprovalStatus
+    rule: str
+    why: str
+    asked_ms: int
+    deadline_ms: int | None
+    decided_ms: int | None
+    decided_by: str | None
+    reason: str | None
+    then: Then | None
+    edited_arguments: str | None
+    edited_arguments_json: Anything
+
+
+class CallResultShown(TypedDict):
+    """What a later request says came of a tool call."""
+
+    content: Anything
+    is_cut: bool
+    is_error: bool | None
+    index: int
+    step_number: int
+
+
+class ToolCallShown(TypedDict):
+    """A tool call that a model made, and what became of it."""
+
+    session: str
+    index: int
+    step_number: int
+    answer_id: int
+    round: int
+    choice: int
+    position: int
+    call_id: str | None
+    name: str
+    kind: str
+    runs_upstream: bool
+    arguments: str
+    arguments_json: Anything
+    dialect: str
+    model: str
+    called_ms: int
+    state: CallState
+    decision: Decided
+    approval: CallApprovalShown | None
+    answered: bool
+    result: CallResultShown | None
+    other_results: list[CallResultShown]
+    results: int
+
+
 def calls_json(rows: Iterable[Made], at_ms: int, *, chars_max: int | None = None) -> list[JSON]:
     """Render calls; results of more than `chars_max` characters are cut. None = none is."""
     return [_call_json(row, at_ms, chars_max) for row in rows]
@@ -106,7 +163,7 @@ def _call_json(row: Made, at_ms: int, chars_max: int | None) -> dict[str, JSON]:
     calling, call = row.calling, row.call
     parsed, _ = read_arguments(call.arguments)
     results = [_result_json(came, chars_max) for came in row.results]
-    return {
+    shown: ToolCallShown = {
         "session": calling.session,
         "index": calling.index,
         "step_number": calling.step_number,
@@ -128,12 +185,13 @@ def _call_json(row: Made, at_ms: int, chars_max: int | None) -> dict[str, JSON]:
         "approval": None if row.approval is None else _approval_json(row.approval, at_ms),
         "answered": bool(results),
         "result": results[0] if results else None,
-        "other_results": list[JSON](results[1 : 1 + OTHERS_MAX]),
+        "other_results": results[1 : 1 + OTHERS_MAX],
         "results": len(results),
     }
+    return as_json(shown)
 
 
-def _approval_json(approval: Approval, at_ms: int) -> JSON:
+def _approval_json(approval: Approval, at_ms: int) -> CallApprovalShown:
     question, decision = approval.question, approval.decision
     edited = None if decision is None else decision.arguments
     return {
@@ -152,7 +210,7 @@ def _approval_json(approval: Approval, at_ms: int) -> JSON:
     }
 
 
-def _result_json(came: Came, chars_max: int | None) -> JSON:
+def _result_json(came: Came, chars_max: int | None) -> CallResultShown:
     content, is_cut = came.content, False
     if chars_max is not None and content is not None:
         text = content if isinstance(content, str) else encode(content).decode("utf-8")

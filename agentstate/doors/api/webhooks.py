@@ -6,7 +6,7 @@ A webhook's URL is a key to the channel behind it, so only its host is ever show
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import TypedDict, get_args
 
 from agentstate.doors.api.reply import (
     PAGE,
@@ -17,6 +17,7 @@ from agentstate.doors.api.reply import (
     read_page,
     read_params,
 )
+from agentstate.doors.api.shapes import as_json
 from agentstate.ground.canonical import JSON, parse
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import BadRequest, Conflict, NotFound, shorten
@@ -29,6 +30,30 @@ from agentstate.wire.message import Request, Response
 TEST_BYTES_MAX = 4096
 DEFAULT_KIND: EventKind = "approval.required"
 ID_DIGITS_MAX = 18  # SQLite's integers have no more
+
+
+class WebhookShown(TypedDict):
+    """A webhook, and how many deliveries it has of each state."""
+
+    name: str
+    format: str
+    host: str
+    events: list[str]
+    sessions: list[str]
+    rests_until_ms: int | None
+    due: int
+    sent: int
+    dead: int
+
+
+class SampleShown(TypedDict):
+    """What a service said to a sample."""
+
+    name: str
+    kind: EventKind
+    is_taken: bool
+    status: int | None
+    why: str
 
 
 class WebhookEndpoints:
@@ -47,6 +72,7 @@ class WebhookEndpoints:
                 self.list,
                 "List the webhooks and how they fare.",
                 answers="array",
+                shape=WebhookShown,
             ),
             Endpoint(
                 "GET",
@@ -59,6 +85,7 @@ class WebhookEndpoints:
                     Field("session", "deliveries of this session's events"),
                 ),
                 answers="array",
+                shape=DeliveryShown,
             ),
             Endpoint(
                 "POST",
@@ -66,6 +93,7 @@ class WebhookEndpoints:
                 self.redeliver,
                 "Send one again, whatever became of it.",
                 body=(),
+                shape=DeliveryShown,
                 errors=(409,),
             ),
             Endpoint(
@@ -74,6 +102,7 @@ class WebhookEndpoints:
                 self.test,
                 "Send a sample now and say what the service answers.",
                 body=(Field("kind", f"(default: {DEFAULT_KIND})", choices=EVENT_KINDS),),
+                shape=SampleShown,
             ),
         )
 
@@ -84,15 +113,18 @@ class WebhookEndpoints:
         rows: list[JSON] = []
         for hook in self._outbox.hooks.values():
             found = counts.get(hook.name, {})
-            row: dict[str, JSON] = {
+            row: WebhookShown = {
                 "name": hook.name,
                 "format": hook.format.name,
                 "host": hook.host,
                 "events": list(hook.events),
                 "sessions": list(hook.sessions),
                 "rests_until_ms": self._outbox.rests_until_ms(hook.name),
+                "due": found.get("due", 0),
+                "sent": found.get("sent", 0),
+                "dead": found.get("dead", 0),
             }
-            rows.append(row | {state: found.get(state, 0) for state in get_args(DeliveryState)})
+            rows.append(as_json(row))
         return json_response(rows)
 
     async def deliveries(self, request: Request, params: Params) -> Response:
@@ -132,21 +164,41 @@ class WebhookEndpoints:
         check_is_json(request, "A test")
         kind = _read_kind(await request.body(TEST_BYTES_MAX))
         told = await self._outbox.test(params["name"], kind)
-        return json_response(
-            {
-                "name": params["name"],
-                "kind": kind,
-                "is_taken": told.is_taken,
-                "status": told.status,
-                "why": told.verdict.why,
-            }
-        )
+        shown: SampleShown = {
+            "name": params["name"],
+            "kind": kind,
+            "is_taken": told.is_taken,
+            "status": told.status,
+            "why": told.verdict.why,
+        }
+        return json_response(as_json(shown))
 
 
-def delivery_json(delivery: Delivery, at_ms: int) -> JSON:
+class DeliveryShown(TypedDict):
+    """A delivery as it is at some time."""
+
+    delivery_id: int
+    webhook: str
+    state: DeliveryState
+    tries: int
+    next_ms: int | None
+    is_being_sent: bool
+    status: int | None
+    error: str | None
+    settled_ms: int | None
+    event_id: str
+    kind: EventKind
+    session: str
+    created_ms: int
+    step_number: int | None
+    index: int | None
+    approval_id: str | None
+
+
+def delivery_json(delivery: Delivery, at_ms: int) -> dict[str, JSON]:
     """Render a delivery as it is at that time. What its event says is in the session it names."""
     event = delivery.event
-    return {
+    shown: DeliveryShown = {
         "delivery_id": delivery.delivery_id,
         "webhook": delivery.hook,
         "state": delivery.state,
@@ -164,6 +216,7 @@ def delivery_json(delivery: Delivery, at_ms: int) -> JSON:
         "index": event.index,
         "approval_id": event.approval_id,
     }
+    return as_json(shown)
 
 
 def _read_kind(raw: bytes) -> EventKind:
