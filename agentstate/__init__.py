@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from agentstate.sdk.wrappers import wrap_crewai as wrap_crewai
     from agentstate.sdk.wrappers import wrap_langchain as wrap_langchain
     from agentstate.sdk.wrappers import wrap_langchain_anthropic as wrap_langchain_anthropic
+    from agentstate.sdk.wrappers import wrap_langchain_embeddings as wrap_langchain_embeddings
 
 __version__ = "0.1.0"
 
@@ -62,6 +63,7 @@ _PLACES = {
     "wrap_crewai": ("agentstate.sdk.wrappers", ""),
     "wrap_langchain": ("agentstate.sdk.wrappers", ""),
     "wrap_langchain_anthropic": ("agentstate.sdk.wrappers", ""),
+    "wrap_langchain_embeddings": ("agentstate.sdk.wrappers", ""),
 }
 
 

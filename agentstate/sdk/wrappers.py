@@ -18,11 +18,27 @@ from agentstate.sdk.session import Session
 def wrap_langchain(
     session_id: str | Session, *, api_key: str | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Return what `langchain_openai.ChatOpenAI` (and `OpenAIEmbeddings`) takes.
+    """Return what `langchain_openai.ChatOpenAI` takes.
 
         model = ChatOpenAI(model="gpt-4o-mini", **wrap_langchain(session_id="invoice-run-42"))
 
     `session_id` may be a `Session`, to share its run; else `options` are those of `Session`.
+
+    Raises:
+        MissingPackage: openai is not installed.
+    """
+    return {
+        **wrap_langchain_embeddings(session_id, api_key=api_key, **options),
+        # Else a model with a base URL or a client of its own asks for no usage in its streams, and
+        # a call whose usage nobody said has no cost, so counts towards no cap of dollars.
+        "stream_usage": True,
+    }
+
+
+def wrap_langchain_embeddings(
+    session_id: str | Session, *, api_key: str | None = None, **options: Any
+) -> dict[str, Any]:
+    """Return what `langchain_openai.OpenAIEmbeddings` takes.
 
     Raises:
         MissingPackage: openai is not installed.

@@ -19,7 +19,8 @@ CLIENT_NAMES = [name for name in dir(agentstate) if name.endswith(("OpenAI", "An
 OTHER_NAMES = ["MissingPackage", "ProxyRefused", "Running", "ServerUnreachable", "Session",
                "ToolError", "ToolHeld", "ToolProblem", "ToolRefused", "ToolUnknown",
                "ToolUnreported", "running", "session", "tool",
-               "wrap_crewai", "wrap_langchain", "wrap_langchain_anthropic"]  # fmt: skip
+               "wrap_crewai", "wrap_langchain", "wrap_langchain_anthropic",
+               "wrap_langchain_embeddings"]  # fmt: skip
 MODULES = ["agentstate.inprocess", "agentstate.sdk.session", "agentstate.sdk.wrappers"]
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agentstate import session, wrap_crewai, wrap_langchain, wrap_langchain_anthropic
+from agentstate import (
+    session,
+    wrap_crewai,
+    wrap_langchain,
+    wrap_langchain_anthropic,
+    wrap_langchain_embeddings,
+)
 
 
 def test_constant_headers_name_session_and_run_and_no_call() -> None:
@@ -43,3 +49,13 @@ def test_langchain_is_given_http_clients_that_name_each_call() -> None:
     assert wrapped["base_url"] == "http://h:1/v1"
     assert len(wrapped["http_client"].event_hooks["request"]) == 1
     assert len(wrapped["http_async_client"].event_hooks["request"]) == 1
+
+
+@pytest.mark.clients
+def test_langchain_is_to_ask_for_the_usage_of_its_streams_and_embeddings_have_none() -> None:
+    pytest.importorskip("openai")
+
+    model, embeddings = wrap_langchain("s"), wrap_langchain_embeddings("s")
+
+    assert model.keys() - embeddings.keys() == {"stream_usage"}
+    assert model["stream_usage"] is True
