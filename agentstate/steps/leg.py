@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 from urllib.parse import quote
 
 from agentstate.dialects.base import Ask, Dialect, ErrorFacts
@@ -257,7 +258,7 @@ class Leg:
             headers = JSON_TYPE, *(pair for pair in headers if pair[0].lower() not in _OF_BODY)
         if self._translation is not None:
             body = self._translation.error(facts, status)
-            headers = JSON_TYPE, *_for_other(headers)
+            headers = JSON_TYPE, *_for_other(headers), *_pause(facts, headers)
         known = facts or silent_error(provider, status)
         words = shorten(known.message or known.code or "", WORDS_CHARS_MAX)
         where = "" if status == exchange.status else " with an error inside"
@@ -287,3 +288,12 @@ def _for_other(headers: Iterable[Pair]) -> Iterator[Pair]:
         name = pair[0].lower()
         if name not in _OF_BODY and not name.startswith(_NOT_TRANSLATED):
             yield pair
+
+
+def _pause(facts: ErrorFacts | None, headers: Iterable[Pair]) -> Iterator[Pair]:
+    """Yield the pause that an error asks for in its body, which no other form has a place for, as
+    the header that every client reads; nothing where a header says it already."""
+    if facts is None or facts.retry_after_s is None:
+        return
+    if not any(name.lower() in (b"retry-after", b"retry-after-ms") for name, _ in headers):
+        yield b"retry-after", b"%d" % ceil(facts.retry_after_s)  # whole seconds: RFC 9110, 10.2.3

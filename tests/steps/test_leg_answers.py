@@ -107,6 +107,29 @@ def test_an_error_inside_a_success_is_the_http_error_it_is(
     assert facts == error["message"]
 
 
+@pytest.mark.parametrize(
+    ("delay", "said", "told"),
+    [
+        ("0.847655010s", (), [b"1"]),
+        ("22s", (), [b"22"]),
+        ("22s", ((b"Retry-After", b"30"),), [b"30"]),
+        ("22s", ((b"retry-after-ms", b"300"),), []),
+        ("soon", (), []),
+    ],
+)
+def test_a_pause_that_is_asked_for_in_the_body_is_told_in_a_header(
+    delay: str, said: tuple[Pair, ...], told: list[bytes]
+) -> None:
+    detail = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+    error = {"code": 429, "message": "Slow.", "status": "RESOURCE_EXHAUSTED", "details": [detail]}
+    given = exchange(429, json.dumps({"error": error}).encode(), b"application/json", *said)
+
+    failed = refusal(Leg(replace(PLAIN, dialect="gemini"), sample("openai_chat")), given)
+
+    assert failed.refusal is not None
+    assert Headers(failed.refusal.headers).all(b"retry-after") == told
+
+
 def test_what_is_left_out_of_an_answer_is_named_too() -> None:
     two = chat_body(
         {"message": chat_message(content="a"), "finish_reason": "stop"},
