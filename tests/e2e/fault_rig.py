@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.faults import HEADLESS, Row
-from tests.e2e.forms import CHAT, MESSAGES, RESPONSES, Form
+from tests.e2e.forms import CHAT, GEMINI, MESSAGES, OLLAMA, RESPONSES, Form
 from tests.helpers.proxy import Proxy
 from tests.helpers.raw_client import Pair, Reception, Stop, ask
 from tests.helpers.upstream import Received, Reply, Upstream, json_reply
 
 SHORT_S = 1.5  # where an upstream that says nothing is to be given up; the others answer at once
-FORMS: tuple[Form, ...] = (CHAT, MESSAGES, RESPONSES)
+FORMS: tuple[Form, ...] = (CHAT, MESSAGES, RESPONSES, GEMINI, OLLAMA)
+# Of a base URL, as each vendor's documents write it.
+BASES = {"messages": "", "gemini": "/v1beta", "ollama": ""}
 CALLER_KEY = "sk-of-the-caller"
 
 Make = Callable[[], Reply]
@@ -50,7 +52,7 @@ class FaultyUpstream(Upstream):
             return len(self.asked.get(model, ()))
 
     def reply_to(self, request: Received) -> Reply:
-        model = request.json()["model"]
+        model = model_of(request)
         with self._lock:
             self.asked.setdefault(model, []).append(request)
             script = self._scripts.get(model)
@@ -71,6 +73,12 @@ class FaultyUpstream(Upstream):
         peer.reset()
 
 
+def model_of(request: Received) -> str:
+    """Return the model that is asked, wherever the form says it."""
+    in_path = request.target.partition("/models/")[2].partition(":")[0]
+    return in_path or str(request.json()["model"])
+
+
 @contextmanager
 def closed_port() -> Iterator[socket.socket]:
     """Give a socket with a port where every connection is refused, as long as it does not listen
@@ -84,12 +92,17 @@ def providers_toml(number: int, port: int) -> str:
     """Return rows for one provider of each form at this port, called by its form and `number`."""
     rows = []
     for form in FORMS:
-        base = f"http://127.0.0.1:{port}" + ("" if form is MESSAGES else "/v1")
+        base = f"http://127.0.0.1:{port}" + BASES.get(form.name, "/v1")
         rows.append(
             f'[[provider]]\nname = "{form.name}{number}"\ndialect = ["{form.dialect}"]\n'
             f'base_url = "{base}"\napi_key = "sk-of-{form.name}{number}"\n'
         )
     return "\n".join(rows)
+
+
+def gemini_toml(url: str) -> str:
+    """Return the row that leads the endpoint of Gemini's own form to an upstream."""
+    return f'[[provider]]\nname = "gemini"\nbase_url = "{url}/v1beta/openai"\n'
 
 
 def forward_toml(**settings: object) -> str:
@@ -193,6 +206,7 @@ class Rig:
         return ask_model(
             proxy, row.caller, row.model,
             session=row.name if row.has_session else "", streams=row.streams, headers=more,
+            path=row.path_prefix + row.caller.endpoint(row.model, streams=row.streams),
         )  # fmt: skip
 
 
@@ -212,15 +226,19 @@ def ask_model(
     """Ask once, as a client of this form. `session` '' = none; `until`: leave when that has come;
     `has_key` False: what keys there are is in `headers`."""
     body = form.ask(model, text)
-    if streams:
+    if streams and form.stream_path is None:
         body["stream"] = True
     key: Pair = (b"authorization", f"Bearer {CALLER_KEY}".encode())
-    if form is MESSAGES:
-        key = (b"x-api-key", CALLER_KEY.encode())
+    if (header := _KEY_HEADERS.get(form.name)) is not None:
+        key = (header, CALLER_KEY.encode())
     keys = (key,) if has_key else ()
     return post_body(
-        proxy, form, body, session=session, headers=(*keys, *headers), path=path, until=until
-    )
+        proxy, form, body, session=session, headers=(*keys, *headers), until=until,
+        path=path or form.endpoint(model, streams=streams),
+    )  # fmt: skip
+
+
+_KEY_HEADERS = {"messages": b"x-api-key", "gemini": b"x-goog-api-key"}
 
 
 def post_body(
@@ -264,7 +282,7 @@ def rig_in(folder: Path, kinds: Mapping[str, Settings] = KINDS) -> Iterator[Rig]
         for name, settings in kinds.items():
             at = folder / name
             at.mkdir()
-            config = forward_toml(**settings) + providers
+            config = forward_toml(**settings) + gemini_toml(rig.first.url) + providers
             (at / "agentstate.toml").write_text(config, encoding="utf-8")
             rig.proxies[name] = Proxy(upstream_url=rig.first.url, db=at / "record.db")
         with ThreadPoolExecutor(len(kinds)) as pool:

@@ -1,7 +1,10 @@
-"""Answers, streams and errors of three wire forms, as an upstream sends and a client reads them.
+"""Answers, streams and errors of five wire forms, as an upstream sends and a client reads them.
 
 Written to the vendors' documents and not shared with `agentstate`. A stream comes in three parts,
 since what a fault means depends on where it strikes: what opens it, the content, and what ends it.
+Ollama's form has no client here: nobody asks us in it.
+Sources: ai.google.dev/api/generate-content, google.aip.dev/193, docs.ollama.com/api/chat and
+/api/errors, December 2026.
 """
 
 from __future__ import annotations
@@ -9,15 +12,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.dialects import samples_anthropic as anthropic
 from tests.dialects import samples_responses as responses
 from tests.helpers.raw_client import Reception
 from tests.helpers.reading import ChatRead, is_stream, read_chat, read_events, read_messages
-from tests.helpers.upstream import Reply, json_reply, sse_reply
+from tests.helpers.upstream import Pair, Reply, json_reply
 
-PIECES = ("All ", "is ", "well.")
+Texts = tuple[str, ...]  # what is said, in the pieces in which a stream brings it
+
+PIECES: Texts = ("All ", "is ", "well.")
 TEXT = "".join(PIECES)
 REFUSED = "It did not work, says the model."
 
@@ -53,20 +58,40 @@ class Form:
     name: str  # as the fault tables call it
     dialect: str  # as the settings call it
     own: str  # the provider whose endpoint it is
-    path: str
+    path: str  # {model} stands for the model, where it is a part of it
     ask: Callable[[str, str], dict[str, Any]]  # (model, what is asked)
-    whole: Callable[[str], dict[str, Any]]  # (model)
-    streamed: Callable[[str], Streamed]
+    whole: Callable[[str, Texts], dict[str, Any]]  # (model, what is said)
+    streamed: Callable[[str, Texts], Streamed]
     error: Callable[[int, str], dict[str, Any]]  # (status, code)
     error_event: bytes  # the same inside a stream
     last: bytes  # the frame that ends a stream
     opens: bytes  # what stands once in every stream
     ends: bytes  # what stands in no stream that is not whole
     read: Callable[[Reception], Heard]
+    stream_path: str | None = None  # where a stream is asked for; None = where the rest is
+    stream_type: bytes = b"text/event-stream"
+    half: bytes = (
+        b'data: {"choices": [{"delt\n\n'  # what is cut inside and looks like the end of it
+    )
+    # The status that an error means which came after a 200; not every form has a place for it.
+    error_status: int = 500
 
-    def answer(self, model: str, *, streams: bool) -> Reply:
+    def answer(self, model: str, *, streams: bool, says: Texts = PIECES) -> Reply:
         """Return the upstream's reply when all goes well."""
-        return sse_reply(self.streamed(model).frames) if streams else json_reply(self.whole(model))
+        if not streams:
+            return json_reply(self.whole(model, says))
+        frames = self.streamed(model, says).frames
+        return Reply(headers=(self.stream_header,), chunks=frames, framing="chunked")
+
+    @property
+    def stream_header(self) -> Pair:
+        """What a stream says it is."""
+        return (b"content-type", self.stream_type)
+
+    def endpoint(self, model: str, *, streams: bool) -> str:
+        """Return the path that is asked."""
+        path = self.stream_path if streams and self.stream_path else self.path
+        return path.replace("{model}", model)
 
     def refusal(self, status: int, code: str = "", **headers: str) -> Reply:
         """Return an error response."""
@@ -85,14 +110,14 @@ def _chat_ask(model: str, text: str) -> dict[str, Any]:
     return {"model": model, "messages": [{"role": "user", "content": text}]}
 
 
-def _chat_whole(model: str) -> dict[str, Any]:
-    message = {"role": "assistant", "content": TEXT}
+def _chat_whole(model: str, says: Texts) -> dict[str, Any]:
+    message = {"role": "assistant", "content": "".join(says)}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     head = {**_CHAT_HEAD, "object": "chat.completion", "model": model}
     return {**head, "choices": [choice], "usage": _CHAT_USAGE}
 
 
-def _chat_streamed(model: str) -> Streamed:
+def _chat_streamed(model: str, says: Texts) -> Streamed:
     def chunk(delta: dict[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         head = {**_CHAT_HEAD, "object": "chat.completion.chunk", "model": model}
@@ -100,7 +125,7 @@ def _chat_streamed(model: str) -> Streamed:
 
     return Streamed(
         (chunk({"role": "assistant", "content": ""}),),
-        tuple(chunk({"content": piece}) for piece in PIECES),
+        tuple(chunk({"content": piece}) for piece in says),
         (chunk({}, "stop"), b"data: [DONE]\n\n"),
     )
 
@@ -123,14 +148,14 @@ def _messages_ask(model: str, text: str) -> dict[str, Any]:
     return {"model": model, "max_tokens": 64, "messages": [{"role": "user", "content": text}]}
 
 
-def _messages_whole(model: str) -> dict[str, Any]:
-    raw = anthropic.body({"type": "text", "text": TEXT}, model=model)
+def _messages_whole(model: str, says: Texts) -> dict[str, Any]:
+    raw = anthropic.body({"type": "text", "text": "".join(says)}, model=model)
     whole: dict[str, Any] = json.loads(raw)
     return whole
 
 
-def _messages_streamed(model: str) -> Streamed:
-    begun, *deltas, stopped = anthropic.text_block(0, *PIECES)
+def _messages_streamed(model: str, says: Texts) -> Streamed:
+    begun, *deltas, stopped = anthropic.text_block(0, *says)
     return Streamed(
         (anthropic.start(model=model), anthropic.PING, begun),
         tuple(deltas),
@@ -162,15 +187,15 @@ def _responses_ask(model: str, text: str) -> dict[str, Any]:
     return {"model": model, "input": text, "store": False}
 
 
-def _responses_whole(model: str) -> dict[str, Any]:
-    return responses.response(responses.message(responses.part(TEXT)), model=model)
+def _responses_whole(model: str, says: Texts) -> dict[str, Any]:
+    return responses.response(responses.message(responses.part("".join(says))), model=model)
 
 
-def _responses_streamed(model: str) -> Streamed:
-    done = responses.end(responses.message(responses.part(TEXT)), model=model)
-    frames = responses.stream(*responses.text_events(0, *PIECES), done, model=model)
+def _responses_streamed(model: str, says: Texts) -> Streamed:
+    done = responses.end(responses.message(responses.part("".join(says))), model=model)
+    frames = responses.stream(*responses.text_events(0, *says), done, model=model)
     first = next(at for at, frame in enumerate(frames) if b"output_text.delta" in frame)
-    last = first + len(PIECES)
+    last = first + len(says)
     return Streamed(frames[:first], frames[first:last], frames[last:])
 
 
@@ -189,11 +214,113 @@ def _read_responses(got: Reception) -> Heard:
     return Heard(text, is_whole, error, error and error["type"])
 
 
+# --- gemini ---------------------------------------------------------------------------------------
+
+_GEMINI_USAGE = {"promptTokenCount": 20, "candidatesTokenCount": 7, "totalTokenCount": 27}
+_GEMINI_KINDS = {408: "DEADLINE_EXCEEDED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
+DELAYED_S = 1
+
+
+def _gemini_ask(model: str, text: str) -> dict[str, Any]:
+    return {"contents": [{"role": "user", "parts": [{"text": text}]}]}
+
+
+def _gemini_chunk(model: str, text: str, **more: Any) -> dict[str, Any]:
+    """Return a GenerateContentResponse; an index of 0 is left out, as in all of proto's JSON."""
+    candidate = {"content": {"role": "model", "parts": [{"text": text}]}, **more}
+    usage = _GEMINI_USAGE if more else {"promptTokenCount": 20, "totalTokenCount": 20}
+    head = {"modelVersion": model, "responseId": "tTCwacuEBMvnitYP06qsgQY"}
+    return {"candidates": [candidate], "usageMetadata": usage, **head}
+
+
+def _gemini_whole(model: str, says: Texts) -> dict[str, Any]:
+    return _gemini_chunk(model, "".join(says), finishReason="STOP")
+
+
+def _gemini_streamed(model: str, says: Texts) -> Streamed:
+    """The end of the body is the end of the stream; what goes before it has the reason."""
+    return Streamed(
+        (_data(_gemini_chunk(model, "")),),
+        tuple(_data(_gemini_chunk(model, piece)) for piece in says),
+        (_data(_gemini_chunk(model, "", finishReason="STOP")),),
+    )
+
+
+def _gemini_error(status: int, code: str) -> dict[str, Any]:
+    rest = "UNAVAILABLE" if status >= 500 else "INVALID_ARGUMENT"
+    error: dict[str, Any] = {
+        "code": status, "message": REFUSED, "status": _GEMINI_KINDS.get(status, rest)
+    }  # fmt: skip
+    if code:
+        kind = "type.googleapis.com/google.rpc.ErrorInfo"
+        error["details"] = [{"@type": kind, "reason": code, "domain": "googleapis.com"}]
+    return {"error": error}
+
+
+def delayed_refusal() -> Reply:
+    """Return how Google says when to come back: in the body, and nowhere else."""
+    told = _gemini_error(429, "")
+    kind = "type.googleapis.com/google.rpc.RetryInfo"
+    told["error"]["details"] = [{"@type": kind, "retryDelay": f"{DELAYED_S}s"}]
+    return json_reply(told, status=429)
+
+
+def _read_gemini(got: Reception) -> Heard:
+    if is_stream(got.header("content-type")):
+        chunks = [json.loads(event.data) for event in read_events(got.body)]
+    else:
+        chunks = [json.loads(got.body)]
+    candidates = [each for chunk in chunks for each in chunk.get("candidates", [])]
+    parts = [part for each in candidates for part in each.get("content", {}).get("parts", [])]
+    error = next((chunk["error"] for chunk in chunks if "error" in chunk), None)
+    is_whole = error is None and any(each.get("finishReason") == "STOP" for each in candidates)
+    text = "".join(part["text"] for part in parts)
+    return Heard(text, is_whole, error, error and error["status"])
+
+
+# --- ollama ---------------------------------------------------------------------------------------
+
+_OLLAMA_COUNTS = {
+    "total_duration": 4_883_583_458, "load_duration": 1_334_875, "prompt_eval_count": 20,
+    "prompt_eval_duration": 342_546_000, "eval_count": 7, "eval_duration": 4_535_599_000,
+}  # fmt: skip
+_OLLAMA_DONE = {"done_reason": "stop", "done": True, **_OLLAMA_COUNTS}
+
+
+def _ollama_object(model: str, text: str, **more: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {"model": model, "created_at": "2026-12-01T08:52:19.385406Z", "message": message, **more}
+
+
+def _ollama_whole(model: str, says: Texts) -> dict[str, Any]:
+    return _ollama_object(model, "".join(says), **_OLLAMA_DONE)
+
+
+def _ollama_streamed(model: str, says: Texts) -> Streamed:
+    return Streamed(
+        (_line(_ollama_object(model, "", done=False)),),
+        tuple(_line(_ollama_object(model, piece, done=False)) for piece in says),
+        (_line(_ollama_object(model, "", **_OLLAMA_DONE)),),
+    )
+
+
+def _ollama_error(status: int, code: str) -> dict[str, Any]:
+    return {"error": REFUSED}
+
+
+def _nobody_asks(*_: object) -> NoReturn:
+    raise AssertionError("no client speaks Ollama's form with us")
+
+
 # --- all ------------------------------------------------------------------------------------------
 
 
 def _data(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
 
 
 def _heard(read: ChatRead, *, is_whole: bool) -> Heard:
@@ -226,6 +353,27 @@ RESPONSES = Form(
     _read_responses,
 )  # fmt: skip
 
+GEMINI = Form(
+    "gemini", "gemini", "gemini", "/v1beta/models/{model}:generateContent",
+    _gemini_ask, _gemini_whole, _gemini_streamed, _gemini_error,
+    _data(_gemini_error(500, "")),
+    _data(_gemini_chunk("gemini", "", finishReason="STOP")),
+    b'"finishReason"', b'"finishReason"',
+    _read_gemini,
+    stream_path="/v1beta/models/{model}:streamGenerateContent?alt=sse",
+)  # fmt: skip
+OLLAMA = Form(
+    "ollama", "ollama_chat", "ollama", "/api/chat",
+    _nobody_asks, _ollama_whole, _ollama_streamed, _ollama_error,
+    _line(_ollama_error(500, "")),
+    _line(_ollama_object("ollama", "", **_OLLAMA_DONE)),
+    b'"role"', b'"done": true',
+    _nobody_asks,
+    stream_type=b"application/x-ndjson",
+    half=b'{"model": "ollama", "mess\n',
+    error_status=502,  # it is a text and no more
+)  # fmt: skip
+
 # (caller's form, form of the target that is tried)
 PAIRS: tuple[tuple[Form, Form], ...] = (
     (CHAT, CHAT),
@@ -237,4 +385,19 @@ PAIRS: tuple[tuple[Form, Form], ...] = (
     (RESPONSES, MESSAGES),
     (CHAT, RESPONSES),
     (MESSAGES, RESPONSES),
+)
+# Each form has one reader and one writer, which any pair puts together; so it is these that the
+# rest of the pairs proves, with fewer faults.
+FURTHER: tuple[tuple[Form, Form], ...] = (
+    (GEMINI, GEMINI),
+    (CHAT, GEMINI),
+    (MESSAGES, GEMINI),
+    (RESPONSES, GEMINI),
+    (CHAT, OLLAMA),
+    (MESSAGES, OLLAMA),
+    (RESPONSES, OLLAMA),
+    (GEMINI, CHAT),
+    (GEMINI, MESSAGES),
+    (GEMINI, RESPONSES),
+    (GEMINI, OLLAMA),
 )

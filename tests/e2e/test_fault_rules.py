@@ -209,7 +209,7 @@ def test_the_last_target_of_a_stream_ends_it_with_an_error_event(
     """With nothing left to try the head is out at the first event, so its error comes inside."""
     once = (b"x-stainless-retry-count", b"1")
     rig.first.put(name, form.refusal(503))
-    rig.second.put(name, sse_reply(form.streamed(name).opening, end="reset"))
+    rig.second.put(name, sse_reply(form.streamed(name, PIECES).opening, end="reset"))
 
     got = ask_both(rig, form, form, name, once, streams=True)
 
@@ -229,7 +229,7 @@ def test_what_was_withheld_goes_out_with_the_first_content(
 ) -> None:
     """The head waits for content, and not longer: the end of the stream is not waited for."""
     gate = Gate()
-    streamed = target.streamed(name)
+    streamed = target.streamed(name, PIECES)
     rig.first.put(name, sse_reply(streamed.frames, gate=gate))
 
     def has_content(got: Reception) -> bool:
