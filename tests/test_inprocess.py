@@ -69,19 +69,16 @@ def test_a_fault_is_raised_where_it_is_started(tmp_path: Path) -> None:
         other.start()
 
 
-def test_it_leaves_nothing_behind() -> None:
-    def folders() -> set[Path]:
-        return set(Path(tempfile.gettempdir()).glob("agentstate-*"))
-
-    before = folders()
+def test_it_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     proxy = agentstate.running().start()
     assert "agentstate" in {thread.name for thread in threading.enumerate()}
-    assert len(folders() - before) == 1
+    assert len(list(tmp_path.iterdir())) == 1
     proxy.stop()
     proxy.stop()
 
     assert "agentstate" not in {thread.name for thread in threading.enumerate()}
-    assert folders() - before == set()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_several_run_side_by_side() -> None:
