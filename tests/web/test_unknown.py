@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -134,3 +135,33 @@ def test_a_budget_question_says_what_is_offered(desk: Desk, page: Page) -> None:
     page.get_by_label("more", exact=True).fill("20")
     button(page, "Approve with edits").click()
     expect(page.locator(".lead").first).to_contain_text("Approved budget.steps")
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (360, 640)], ids=["wide, low", "phone"])
+def test_they_hide_no_approval_from_who_decides_it(
+    desk: Desk, page: Page, width: int, height: int
+) -> None:
+    put_lost(desk, tool="charge", arguments=BIG)
+    (held,) = desk.hold(("send_email", json.dumps({f"line_{n}": "words" for n in range(60)})))
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(f"#/approvals/{held}")
+    settle(page, "send_email")
+    title, bar = page.locator("#detail-title"), page.locator(".decision")
+
+    def is_seen() -> bool:
+        box, cover = title.bounding_box(), bar.bounding_box()
+        assert box is not None
+        assert cover is not None
+        return box["y"] >= 0 and box["y"] + box["height"] <= cover["y"]
+
+    assert is_seen()
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    assert not is_seen()
+    page.keyboard.press("a")
+    expect(bar.locator(".fault")).to_contain_text("out of sight")
+    assert desk.read(held).decision is None
+    assert is_seen()
+    page.keyboard.press("a")
+    expect(page.locator(".outcome")).to_have_count(0)
+    expect(page.locator(".list .item")).to_have_count(0)
+    assert desk.decision(held).is_approved

@@ -25,8 +25,8 @@ const KICKERS = {
 };
 
 /**
- * Show an approval: {node, id, appear, take, tick, isStarted, approve, goToReason, goToForm,
- * destroy}.
+ * Show an approval: {node, id, appear, take, tick, isStarted, isInSight, bringIntoSight, approve,
+ * goToReason, goToForm, destroy}.
  *
  * `desk` is what the view offers: {pending, readName, linkTo, listOthers, decided}. `listOthers` has
  * what else waits of the same answer; `decided(approval)` is called when a decision of this page
@@ -88,6 +88,9 @@ export function approvalDetail(id, desk) {
     },
     /** Say whether something was typed that would be lost with the node. */
     isStarted: () => parts?.isStarted() ?? false,
+    /** Say whether one can see what a key would decide: the name of the tool is in the window. */
+    isInSight: () => parts?.isInSight() ?? false,
+    bringIntoSight: () => parts?.bringIntoSight(),
     approve: () => parts?.approve(),
     goToReason: () => parts?.goToReason(),
     goToForm: () => parts?.goToForm(),
@@ -228,17 +231,29 @@ function buildDetail(first, desk) {
 
   const isStarted = () => isOpen() && (form.isEdited() || bar.readReason() !== "");
 
+  const heading = make("h2", {
+    id: "detail-title",
+    className: "tool",
+    tabIndex: -1,
+    textContent: visible(approval.tool) || "(no name)",
+  });
+
+  function isInSight() {
+    const { top, bottom } = heading.getBoundingClientRect();
+    return top >= 0 && bottom <= bar.node.getBoundingClientRect().top;
+  }
+
+  function bringIntoSight() {
+    heading.scrollIntoView({ block: "center" });
+    bar.showFault("This was out of sight. Press a again to approve it.");
+  }
+
   if (!isOpen()) close("");
   return {
     nodes: [
       make("p", { className: "kicker" }, badge, left),
       make("p", { className: "quiet", textContent: KICKERS[approval.kind] ?? "Asked for" }),
-      make("h2", {
-        id: "detail-title",
-        className: "tool",
-        tabIndex: -1,
-        textContent: visible(approval.tool) || "(no name)",
-      }),
+      heading,
       ...sourceOf(approval, asked),
       ...warningsOf(approval),
       others,
@@ -252,6 +267,8 @@ function buildDetail(first, desk) {
     tick,
     isOpen,
     isStarted,
+    isInSight,
+    bringIntoSight,
     approve: () => isOpen() && approve(),
     goToReason: () => isOpen() && bar.focusReason(),
     goToForm: () => isOpen() && form.focus(),

@@ -24,7 +24,10 @@ const OUTCOMES = [
   { outcome: "skip", title: "Skip it", said: "is skipped", help: "The agent goes on without it." },
 ];
 
-/** Make the list: {node, update(calls)}; it is hidden while there are none. `settled(call)` is told. */
+/**
+ * Make the list: {nodes, link, update(calls)}; it is hidden while there are none, as is the link that
+ * leads there. `settled(call)` is told.
+ */
 export function unknownCalls({ settled }) {
   const list = make("ol", { className: "unknown-list" });
   const title = make("h2", { id: "unknown-title", tabIndex: -1 });
@@ -49,12 +52,25 @@ export function unknownCalls({ settled }) {
     if (hadFocus) (node.hidden ? said : title).focus();
   }
   said.tabIndex = -1;
+  const link = make("button", {
+    type: "button",
+    className: "link-button to-unknown",
+    hidden: true,
+    onclick() {
+      title.scrollIntoView();
+      title.focus({ preventScroll: true });
+    },
+  });
 
   return {
     nodes: [said, node],
+    link,
     update(calls) {
       node.hidden = calls.length === 0;
-      setText(title, `${plural(calls.length, "call")} of which nobody knows whether they happened`);
+      link.hidden = node.hidden;
+      setText(link, `${plural(calls.length, "durable call")} to settle ↓`);
+      const whether = calls.length === 1 ? "it happened" : "they happened";
+      setText(title, `${plural(calls.length, "call")} of which nobody knows whether ${whether}`);
       write(calls);
     },
   };

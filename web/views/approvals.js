@@ -74,9 +74,10 @@ export function approvalsView(root, context, firstId, firstQuery) {
     { className: "approvals" },
     head,
     notice,
-    ...unknown.nodes,
+    unknown.link,
     tabs,
     desk,
+    ...unknown.nodes, // below: what can be decided by one key has the first place
     first,
   );
   root.append(whole);
@@ -320,7 +321,10 @@ export function approvalsView(root, context, firstId, firstQuery) {
     {
       key: "a",
       text: "Approve, with the edits if there are any",
-      run: onOpen((it) => it.approve()),
+      run: onOpen((it) => {
+        if (it.isInSight()) it.approve();
+        else it.bringIntoSight();
+      }),
     },
     { key: "r", text: "Reject: go to the reason", run: onOpen((it) => it.goToReason()) },
     { key: "e", text: "Edit: go to the first argument", run: onOpen((it) => it.goToForm()) },
