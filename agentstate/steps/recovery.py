@@ -135,7 +135,10 @@ def _advise(found: Recovery) -> Iterator[str]:
         )
     if found.unknown:
         calls = ", ".join(f"{shorten(one.tool)} ({one.call_id})" for one in found.unknown)
-        yield f"Nobody knows what came of {calls}. Say whether it happened before you run it again."
+        yield (
+            f"Nobody knows what came of {calls}. Say whether it happened before you run it again: "
+            "`agentstate tools settle CALL --happened | --not-happened | --skip`."
+        )
     flying = [number for _, number, state in found.standing.open if state == "in_flight"]
     if flying:
         yield f"{_steps_at(flying)} in flight now: an agent seems to be at work."

@@ -132,7 +132,7 @@ def _meet_running(call: DurableCall, begin: Begin) -> Begun:
         return Begun("run", replace(call, lease_ms=begin.lease_ms))
     if begin.owner is not None and begin.owner == call.owner:
         return Begun("held", call, "running")  # it lives: it is asking
-    if call.lease_ms is not None and call.lease_ms > begin.at_ms:
+    if _has_lease(call, begin.at_ms):
         return Begun("held", call, "running")
     return _meet_unknown(replace(call, state="unknown"), begin)
 
@@ -199,13 +199,14 @@ def reported(call: DurableCall, report: Report, at_ms: int) -> DurableCall:
 
 
 def settled(call: DurableCall, settlement: Settlement, at_ms: int) -> DurableCall:
-    """Return a call after a person has said whether it happened.
+    """Return a call after a person has said whether it happened: of one that nobody knows the end
+    of, or that was begun and has no lease that lasts, since who began it may be dead.
 
     Raises:
         Conflict: there is nothing to settle; the message says who settled it before, and when.
     """
     _check_counts(call)
-    if call.state != "unknown":
+    if call.state != "unknown" and not (call.state == "running" and not _has_lease(call, at_ms)):
         raise Conflict(_why_settled(call))
     call = replace(
         call,
@@ -333,6 +334,10 @@ def _canonical(text: str) -> bytes:
     return canonical(parse(text.encode("utf-8", "surrogatepass")))
 
 
+def _has_lease(call: DurableCall, at_ms: int) -> bool:
+    return call.lease_ms is not None and call.lease_ms > at_ms
+
+
 def _skipped(reason: str) -> str:
     return encode({"skipped": True, "reason": reason}).decode("ascii")
 
@@ -346,10 +351,11 @@ def _check_counts(call: DurableCall) -> None:
 def _why_settled(call: DurableCall) -> str:
     if call.settled_as is not None and call.state in ("done", "ready"):
         return f"Call {call.call} {_settling(call)}; the first word stands."
+    until = "" if call.lease_ms is None else f", until {_moment(call.lease_ms)} at most"
     said = {
         "asked": "waits for a person's approval",
         "ready": "is run by the next begin",
-        "running": "is being run: it is settled once another owner has begun it in vain",
+        "running": f"is being run{until}, as its owner said",
         "refused": "was refused, so it did not happen",
     }
     what = said.get(call.state) or f"has an outcome: {_ending(call)}"

@@ -150,6 +150,27 @@ def test_an_agent_that_is_killed_twenty_times_acts_once_for_each_call(rig: Rig) 
     assert min(settled["happened"], settled["not_happened"]) > 0, "both were tried"
 
 
+@pytest.mark.parametrize("between", ["nothing", "stop", "kill"])
+@pytest.mark.parametrize(("die_at", "outcome"), [
+    ("before_act", "not_happened"), ("after_act", "happened"),
+])  # fmt: skip
+def test_what_a_killed_agent_left_is_settled_before_its_next_life(
+    rig: Rig, between: Between, die_at: str, outcome: str
+) -> None:
+    rig.between = between
+    code, _ = rig.live(1, die_at)
+    assert code == -signal.SIGKILL
+    (unknown,) = ask(rig.proxy, "GET", f"{PATH}/recovery")["unknown_calls"]
+    value = {"result": {"receipt": "seen"}} if outcome == "happened" else {}
+
+    rig.settle(unknown["call_id"], outcome, **value)
+
+    assert ask(rig.proxy, "GET", f"{PATH}/recovery")["unknown_calls"] == []
+    code, said = rig.live(1)
+    assert (code, said[-1]) == (0, {"done": True})
+    assert rig.acts() == {"order 0": 1}
+
+
 @pytest.mark.parametrize("point", ["tool_begin", "tool_begun", "tool_report", "tool_reported"])
 @pytest.mark.parametrize("passes", [1, 3])
 def test_a_proxy_that_is_killed_at_any_point_costs_no_act(

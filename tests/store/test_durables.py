@@ -238,7 +238,7 @@ def test_a_person_settles_what_nobody_knows(
     [
         (call_of(), "run by the next begin"),
         (call_of(state="asked"), "waits for a person's approval"),
-        (running(), "is being run"),
+        (running(lease_ms=AT_MS + 1), "is being run, until 1970-01-01T00:00:05"),
         (call_of(state="refused"), "was refused"),
         (reported(running(), DONE, AT_MS), "its result was recorded at 1970-01-01T00:00:05"),
     ],
@@ -246,6 +246,15 @@ def test_a_person_settles_what_nobody_knows(
 def test_what_is_known_is_not_settled(call: DurableCall, words: str) -> None:
     with pytest.raises(Conflict, match=words):
         settled(call, Settlement("happened"), AT_MS)
+
+
+@pytest.mark.parametrize("lease_ms", [None, AT_MS - 1, AT_MS])
+def test_what_was_begun_is_settled_before_another_begins(lease_ms: int | None) -> None:
+    row = settled(running(lease_ms=lease_ms), Settlement("not_happened", by="ann"), AT_MS)
+
+    assert (row.state, row.settled_by) == ("ready", "ann")
+    with pytest.raises(Conflict, match="settled as happened"):
+        reported(settled(running(), Settlement("happened"), AT_MS), DONE, AT_MS)
 
 
 def test_a_call_that_is_run_again_and_lost_again_is_settled_again() -> None:
