@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentstate.dialects.answer_schemas import ANSWER_SCHEMAS
 from agentstate.dialects.base import CallingDialect, Dialect, calls_tools
 from agentstate.dialects.edits import new_body
+from agentstate.dialects.lenient import as_list, as_object
 from agentstate.ground.approvals import Place
-from agentstate.ground.canonical import JSON
+from agentstate.ground.canonical import JSON, encode, parse
 from agentstate.ground.chat import Answer, ToolCall
 from agentstate.ground.errors import BadRequest, shorten
 from agentstate.ground.records import RecordedAnswer
 from agentstate.steps.arguments import schema_in
 from agentstate.steps.reading import as_body
 from agentstate.steps.reply import JSON_TYPE
-from agentstate.steps.schema import check_arguments
+from agentstate.steps.schema import check_arguments, check_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,12 @@ def edited(
             f"The new answer would be none of the form {dialect.name}: {answer.fault}.",
             param="body",
         )
+    if edit.body is not None:
+        _check_body(dialect, after)
     if after == before or answer == dialect.read_answer(before):
-        raise BadRequest("The answer says that already.")
+        raise BadRequest(
+            "The answer says that already: nothing that its reader looks at would be another."
+        )
     others = (pair for pair in recorded.headers if pair[0].lower() != b"content-type")
     return RecordedAnswer(recorded.status, (JSON_TYPE, *others), "body", after), answer
 
@@ -84,6 +90,24 @@ def _written(dialect: CallingDialect, before: bytes, request: dict[str, JSON], e
     if schema is not None:
         check_arguments(edit.arguments, schema)
     return after
+
+
+def _check_body(dialect: CallingDialect, after: bytes) -> None:
+    """Check that clients can read an answer that a person wrote."""
+    body = parse(after)
+    schema = ANSWER_SCHEMAS.get(dialect.name)
+    if schema is not None:
+        check_value(body, schema, f"The new answer would be none of the form {dialect.name}")
+    choices = as_list(as_object(body).get("choices"))
+    indexes = [
+        encode(as_object(choice).get("index", number)).decode()
+        for number, choice in enumerate(choices)
+    ]
+    if sorted(indexes) != sorted(map(str, range(len(choices)))):
+        raise BadRequest(
+            f"The choices must have the indexes from 0, each once; found {', '.join(indexes)}.",
+            param="body",
+        )
 
 
 def _find_call(answer: Answer, edit: Edit) -> tuple[Place, ToolCall]:

@@ -40,17 +40,23 @@ def check_arguments(arguments: str, schema: JSON) -> None:
         BadRequest: they are no object that can be read for sure, or they do not fit: `param` is the
             place, the message says what was expected there and what was found.
     """
-    value = read_arguments(arguments)
+    check_value(read_arguments(arguments), schema, "The arguments do not fit the tool")
+
+
+def check_value(value: JSON, schema: JSON, problem: str) -> None:
+    """Check a value against a schema.
+
+    Raises:
+        BadRequest: it does not fit: `problem` and the place, as of `check_arguments`.
+    """
     try:
         fault = _Checker(schema).check(value, schema, (), 0)
     except RecursionError as error:
-        raise BadRequest("The arguments are nested too deeply to be checked.") from error
+        raise BadRequest(f"{problem}: nested too deeply to be checked.") from error
     if fault is not None:
         place = _render_path(fault.path)
         raise BadRequest(
-            f"The arguments do not fit the tool: at {place} expected {fault.expected}, found "
-            f"{fault.found}.",
-            param=place,
+            f"{problem}: at {place} expected {fault.expected}, found {fault.found}.", param=place
         )
 
 

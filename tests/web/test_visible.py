@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentstate.ground.visible import visible
-from tests.helpers.browser import open_page
+from tests.helpers.browser import expect, open_page
 from tests.helpers.desk import Desk
 
 if TYPE_CHECKING:
@@ -95,3 +95,27 @@ def test_letters_that_pass_for_others_are_named(module: Page) -> None:
     assert module.evaluate(look, "s\u0435nd_\u0435mail") == ["\u0435 is U+0435"]
     assert module.evaluate(look, "send\u00a0email") == ["\u00a0 is U+00A0"]
     assert module.evaluate(look, "send\u200b_email") == [], "shown by its number already"
+
+
+def test_a_fold_is_not_between_the_halves_of_a_character(module: Page) -> None:
+    shown = module.evaluate(
+        """async () => {
+          const { longText } = await import('/dashboard/parts/text.js');
+          const node = longText('a' + '😀'.repeat(200_000), { first: 4000 });
+          const folded = node.querySelector('pre').textContent;
+          node.querySelector('button').click();
+          const more = node.querySelector('pre').textContent;
+          return [folded.length, more.length, (folded + more).includes('⟨')];
+        }"""
+    )
+    assert shown == [3999, 203999, False]
+
+
+def test_the_name_of_a_session_hides_nothing_in_a_title(browser: Browser) -> None:
+    with Desk() as desk, open_page(browser, desk.url) as page:
+        desk.hold(session="evil\u202etxt")
+        page.goto("#/sessions")
+        row = page.locator(".row-link")
+        expect(row).to_have_attribute("title", "evil⟨U+202E⟩txt")
+        row.click()
+        expect(page).to_have_title("(1) evil⟨U+202E⟩txt · AgentState")

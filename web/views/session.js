@@ -29,7 +29,7 @@ const PROBLEMS_PACE_MS = 5000; // they are looked for in all of the session
 const NOTHING = []; // one list, so that a row of which nothing waits stays as it is
 
 export function sessionView(root, context, id, firstQuery) {
-  context.setTitle(id);
+  context.setTitle(visible(id));
   const badge = make("span", { className: "badge", hidden: true });
   const notice = make("p", { className: "notice", role: "alert", hidden: true });
   const facts = FACTS.map(({ title }) => {

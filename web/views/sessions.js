@@ -222,7 +222,7 @@ function summarize(sessions, isPart) {
 function createRow({ session }) {
   const link = make("a", {
     className: "row-link",
-    title: session,
+    title: visible(session),
     href: `#/sessions/${encodeURIComponent(session)}`,
     textContent: visible(session),
   });

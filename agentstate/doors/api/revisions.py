@@ -167,9 +167,9 @@ class RevisionEndpoints:
         """Take `{"model"?, "request"?}`; answer with the step as it is since."""
         index = _read_index(params)
         sent = await read_body(request, "A rerun", _RERUN, BODY_BYTES_MAX)
-        rerun = Rerun(
-            model=_read_text(sent, "model") or None, request=_read_object(sent, "request")
-        )
+        rerun = Rerun(model=_read_text(sent, "model"), request=_read_object(sent, "request"))
+        if rerun.model == "":
+            raise unexpected("model", "the name of a model, or nothing for the same", rerun.model)
         made = await self._reviser.rerun(params["id"], index, rerun, _read_maker(sent))
         return await self._answer(params["id"], made)
 
