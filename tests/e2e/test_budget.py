@@ -399,8 +399,9 @@ def test_it_is_told_once_that_a_cap_is_reached(tmp_path: Path, between: Between)
             for _ in range(3):
                 with pytest.raises(openai.RateLimitError):
                     rig.live(3)
+                # What is on its way when the proxy is killed waits for its lease, a minute.
+                service.wait_for_requests(2)
                 rig.come_back()
-            service.wait_for_requests(2)
             rig.set_budget(steps=2)
             with pytest.raises(openai.RateLimitError):
                 rig.live(3)
