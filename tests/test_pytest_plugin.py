@@ -61,7 +61,14 @@ class Project:
         return subprocess.run(
             command,
             cwd=self.folder,
-            env={**own, "PYTHONPATH": str(ROOT), "OPENAI_BASE_URL": f"{NOWHERE}/v1", **env},
+            # Where this checkout is installed, the plug-in would be there twice.
+            env={
+                **own,
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTHONPATH": str(ROOT),
+                "OPENAI_BASE_URL": f"{NOWHERE}/v1",
+                **env,
+            },
             capture_output=True,
             text=True,
             timeout=LIMIT_S,

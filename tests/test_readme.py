@@ -243,6 +243,7 @@ def test_the_test_of_the_snippet_is_recorded_and_then_needs_nobody(
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_agent.py").write_text(code, encoding="utf-8")
     env = {"PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "mock-key"}
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # where it is installed it would be there twice
     for line, url in zip(commands.splitlines(), (proxy.url, "http://127.0.0.1:9"), strict=True):
         words = shlex.split(line, comments=True)
         assert words[0] == "pytest"
