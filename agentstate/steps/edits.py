@@ -97,7 +97,8 @@ def _check_body(dialect: CallingDialect, after: bytes) -> None:
     body = parse(after)
     schema = ANSWER_SCHEMAS.get(dialect.name)
     if schema is not None:
-        check_value(body, schema, f"The new answer would be none of the form {dialect.name}")
+        problem = f"The new answer would be none of the form {dialect.name}"
+        check_value(body, schema, problem, "body")
     choices = as_list(as_object(body).get("choices"))
     indexes = [
         encode(as_object(choice).get("index", number)).decode()

@@ -90,7 +90,7 @@ FUNCTION = {"name": "f", "arguments": {}}
 @pytest.mark.parametrize(
     ("name", "body", "where"),
     [
-        ("openai_chat", without_call(content=5), "choices[0].message.content"),
+        ("openai_chat", without_call(content=5), "at body.choices[0].message.content"),
         ("openai_chat", without_call(content={"a": [1]}), "choices[0].message.content"),
         ("openai_chat", without_call(role="user"), "choices[0].message.role"),
         ("openai_chat", without_call(tool_calls="x"), "choices[0].message.tool_calls"),
@@ -131,7 +131,7 @@ def test_an_answer_of_a_model_is_one_that_a_person_may_write(name: str) -> None:
     assert dialect is not None
     if calls_tools(dialect):
         assert name in ANSWER_SCHEMAS
-        check_value(parse(body_of(name)), ANSWER_SCHEMAS[name], "")
+        check_value(parse(body_of(name)), ANSWER_SCHEMAS[name], "", "body")
         with pytest.raises(BadRequest, match="says that already"):
             result_of(Edit(body={"a": 1}), name)
 
