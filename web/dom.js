@@ -43,6 +43,7 @@ export function keyedList(parent, keyOf, create) {
       row.node.remove();
       rows.delete(key);
     }
+    const focused = parent.contains(document.activeElement) ? document.activeElement : null;
     let next = parent.firstChild;
     for (const item of items) {
       const key = keyOf(item);
@@ -54,6 +55,10 @@ export function keyedList(parent, keyOf, create) {
       row.update(item);
       if (row.node === next) next = next.nextSibling;
       else parent.insertBefore(row.node, next);
+    }
+    // A node that is moved loses it.
+    if (focused?.isConnected && focused !== document.activeElement) {
+      focused.focus({ preventScroll: true });
     }
   };
 }

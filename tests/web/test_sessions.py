@@ -93,3 +93,17 @@ def test_rows_are_walked_and_opened_by_key(desk: Desk, page: Page) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("a")
+
+
+def test_a_row_that_moves_up_keeps_the_focus(desk: Desk, page: Page) -> None:
+    desk.hold(session="one")
+    desk.hold(session="two")
+    page.goto("#/sessions")
+    links = page.locator(".row-link")
+    expect(links).to_have_text(["two", "one"])
+    links.nth(1).focus()
+
+    desk.hold(session="one")
+
+    expect(links).to_have_text(["one", "two"])
+    expect(links.first).to_be_focused()

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from agentstate.ground.clock import now_ms
 from agentstate.ground.control import About
-from agentstate.ground.records import RecordedAnswer
+from agentstate.ground.records import RecordedAnswer, ReplayNote
 from agentstate.store.sqlite import SqliteStore
 from tests.helpers.browser import button, expect, open_page
 from tests.helpers.desk import Desk
@@ -70,6 +71,26 @@ def test_a_step_shows_only_what_is_new_unfolded(desk: Desk, page: Page) -> None:
     expect(page.locator("img.picture")).to_be_visible()
     assert page.locator("img.picture").evaluate("(image) => image.decode().then(() => true)")
     expect(page.locator(".tree .literal")).to_contain_text(["12345678901234567890"])  # as sent
+
+
+def test_a_replay_is_counted_and_leaves_what_one_reads_as_it_is(desk: Desk, page: Page) -> None:
+    put_story(desk)
+    open_step(page, 1)
+    earlier = page.locator(".unfold.earlier")
+    earlier.locator("summary").first.click()
+    expect(page.get_by_text("Be careful.")).to_be_visible()
+    fork = page.locator(".step-verbs").get_by_role("button", name="Fork here")
+    fork.focus()
+    step = desk.run(desk.store.find_step("s", 1))
+    assert step is not None
+
+    note = ReplayNote("s", step.step_id, now_ms(), "exact", 25)
+    desk.store.note_replay(note)
+    desk.run(desk.store.keep_replays())
+
+    expect(page.locator(".step-facts")).to_contain_text("1, saved $0.000025")
+    expect(page.get_by_text("Be careful.")).to_be_visible()
+    expect(fork).to_be_focused()
 
 
 def test_attempts_say_how_each_target_ended(desk: Desk, page: Page) -> None:

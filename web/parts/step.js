@@ -41,6 +41,8 @@ export function stepPanel(id, { verbs, hrefOf, heldAt, indexBefore }) {
 
   const node = make("section", { className: "step", "aria-label": "Step", tabIndex: -1 });
   const empty = make("p", { className: "quiet none", textContent: "Choose a step." });
+  let head = null;
+  let facts = null;
   node.append(empty);
 
   async function read() {
@@ -87,8 +89,21 @@ export function stepPanel(id, { verbs, hrefOf, heldAt, indexBefore }) {
         tab = chosen;
       },
     );
-    node.replaceChildren(headOf(), factsOf(step), ...notesOf(found, hrefOf), tabs.node);
+    head = headOf();
+    facts = factsOf(step);
+    node.replaceChildren(head, facts, ...notesOf(found, hrefOf), tabs.node);
     tabs.show(tab);
+  }
+
+  /** Say how often it was replayed by now: what is unfolded, and who has the focus, stay so. */
+  function countReplays({ replays, saved_microusd, replayed_ms }) {
+    found.step = { ...found.step, replays, saved_microusd, replayed_ms };
+    const at = [...head.querySelectorAll("button")].indexOf(document.activeElement);
+    const [newHead, newFacts] = [headOf(), factsOf(found.step)];
+    head.replaceWith(newHead);
+    facts.replaceWith(newFacts);
+    [head, facts] = [newHead, newFacts];
+    if (at >= 0) head.querySelectorAll("button")[at]?.focus({ preventScroll: true });
   }
 
   function headOf() {
@@ -161,7 +176,9 @@ export function stepPanel(id, { verbs, hrefOf, heldAt, indexBefore }) {
     },
     /** Take the row of the step as it was read in a list: read it whole again if it changed. */
     update(step) {
-      if (step?.index === index && seen !== null && stampOf(step) !== seen) read();
+      if (step?.index !== index || seen === null) return;
+      if (stampOf(step) !== seen) read();
+      else if (step.replays !== found?.step.replays) countReplays(step);
     },
     tab: () => tab,
     /** Do to the open step what a verb does, if it can be done now. */
@@ -180,8 +197,8 @@ function isSaidByBadge(text) {
 
 /** What of a step's row must be another for the step to be shown anew. */
 function stampOf(step) {
-  const { state, answered_ms, replays, rolled_back_ms, cost_microusd, attempts, answer_id } = step;
-  return JSON.stringify([state, answered_ms, replays, rolled_back_ms, cost_microusd, attempts, answer_id]);
+  const { state, answered_ms, rolled_back_ms, cost_microusd, attempts, answer_id } = step;
+  return JSON.stringify([state, answered_ms, rolled_back_ms, cost_microusd, attempts, answer_id]);
 }
 
 function factsOf(step) {
