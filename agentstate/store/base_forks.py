@@ -33,7 +33,7 @@ class ForkStore(Protocol):
 
         Raises:
             NotFound: there is no such session.
-            Conflict: the name is taken, or there is no step to share.
+            Conflict: the name is taken, there is no step to share, or the place is after its end.
         """
         ...
 

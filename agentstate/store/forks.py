@@ -62,6 +62,30 @@ def sentence_of(earlier: Earlier) -> str:
     return readable(said)
 
 
+def check_place(session: str, place: Place, last: tuple[int, int] | None) -> None:
+    """Check that a place is in a session, or just after its last step.
+
+    `last`: the highest index and step number of its active steps, those in flight included; None =
+    it has none.
+
+    Raises:
+        Conflict: it is further on, so what was meant is not there, and all would be shared.
+    """
+    if last is None:
+        return
+    index, number = last
+    if (place.index or 0) > index + 1:
+        found, end = f"index {place.index}", f"index {index}"
+    elif (place.step_number or 0) > number + 1:
+        found, end = f"step {place.step_number}", f"step {number}"
+    else:
+        return
+    raise Conflict(
+        f"Session {shorten(session)!r} ends with {end}; found a fork before {found}. Name one that "
+        "is there, or none to share all."
+    )
+
+
 def nothing_before(session: str, place: Place | None) -> Conflict:
     """Make the error for a fork that would be empty."""
     if place is None:

@@ -13,7 +13,7 @@ from agentstate.ground.forks import Deletion, ForkAsk, Origin
 from agentstate.ground.records import RecordedAnswer
 from agentstate.store.approvals import new_approval_id
 from agentstate.store.base import readable
-from agentstate.store.forks import NameTaken, free_name, goes_along, nothing_before
+from agentstate.store.forks import NameTaken, check_place, free_name, goes_along, nothing_before
 from agentstate.store.memory_control import MemoryControl
 from agentstate.store.memory_durable import MemoryDurable
 from agentstate.store.memory_rows import (
@@ -39,9 +39,13 @@ class MemoryForks(MemoryControl, MemoryDurable):
         name = ask.session or free_name(session, self._sessions.__contains__)
         if name in self._sessions:
             raise NameTaken(name)
+        active = parent.active()
+        numbers = [step.step_number for step in active]
+        last = (active[-1].index, max(numbers)) if active else None
+        check_place(session, ask.before or Place(), last)
         shared = [
             step
-            for step in parent.active()
+            for step in active
             if step.state != "in_flight" and step.step_id not in but_not
             if _is_before(step, ask.before or Place())
         ]
@@ -63,9 +67,7 @@ class MemoryForks(MemoryControl, MemoryDurable):
                 fork.aliases[exact] = mine
         self._copy_decisions(parent, fork, steps, inherits=ask.inherits_decisions)
         later = [
-            step.claim.created_ms
-            for step in parent.active()
-            if not _is_before(step, ask.before or Place())
+            step.claim.created_ms for step in active if not _is_before(step, ask.before or Place())
         ]
         self._copy_durables(session, name, min(later) if later else None)
         return name

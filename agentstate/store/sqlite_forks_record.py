@@ -19,7 +19,7 @@ from agentstate.ground.control import Place
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.forks import ForkAsk
 from agentstate.store.base import readable
-from agentstate.store.forks import NameTaken, nothing_before
+from agentstate.store.forks import NameTaken, check_place, nothing_before
 from agentstate.store.sqlite_columns import maybe_readable
 from agentstate.store.sqlite_pack import unpack_text
 from agentstate.store.sqlite_precedents import (
@@ -308,6 +308,12 @@ class ForkRecorder:
         where id = :parent_id
         """
 
+    _LAST_PLACE = """
+        select max(step_index), max(step_number)
+        from step
+        where session_id = ? and rolled_back_ms is null
+        """
+
     def fork(
         self, session: str, name: str, ask: ForkAsk, at_ms: int, but_not: Collection[int] = ()
     ) -> None:
@@ -319,6 +325,8 @@ class ForkRecorder:
             raise NameTaken(name)
         parent_id, title = row
         before = ask.before or Place()
+        index, number = self._execute(self._LAST_PLACE, (parent_id,)).fetchone()
+        check_place(session, before, None if index is None else (index, number))
         step_id, answer_id, prompt_id = self._execute(self._LAST_IDS).fetchone()
         values: dict[str, object] = {
             "parent_id": parent_id,

@@ -121,6 +121,8 @@ def test_a_fork_that_cannot_be_says_why() -> None:
             ({"session": "s"}, 409),
             ({"step_number": 0}, 409),
             ({"index": 0}, 409),
+            ({"index": 999}, 409),
+            ({"step_number": 999}, 409),
         ):
             found_status, found = await room.ask("POST", "/api/sessions/s/fork", value)
             assert (found_status, found["error"]["code"]) == (status, "conflict")

@@ -345,6 +345,27 @@ class ForkContract:
 
         run(make_store, scenario)
 
+    def test_a_place_that_is_not_there_is_refused(self, make_store: MakeStore) -> None:
+        async def scenario(store: Store) -> None:
+            await run_of(store, 5)
+            await take_back(store, 4)
+            await store.claim_step(claim_of("x", step_number=9))  # at index 5, in flight
+            await store.claim_step(claim_of("y", session="t"))
+            for place, says in (
+                (Place(index=7), "ends with index 5; found a fork before index 7"),
+                (Place(step_number=11), "ends with step 9; found a fork before step 11"),
+                (Place(step_number=999), "step 999"),
+            ):
+                with pytest.raises(Conflict, match=says):
+                    await store.fork_session("s", ForkAsk(place), at_ms=LATER_MS)
+            names = [
+                await store.fork_session("s", ForkAsk(place), at_ms=LATER_MS)
+                for place in (Place(index=6), Place(step_number=10))
+            ]
+            assert [await active_of(store, name) for name in names] == [[0, 1, 2, 3]] * 2
+
+        run(make_store, scenario)
+
     def test_a_name_that_is_made_is_free_and_no_longer_than_one_may_be(
         self, make_store: MakeStore
     ) -> None:

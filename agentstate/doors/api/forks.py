@@ -111,7 +111,8 @@ class ForkEndpoints:
         )
 
     async def fork(self, request: Request, params: Params) -> Response:
-        """Take a place or none; answer with the fork. 409: its id is taken, or it would be empty.
+        """Take a place or none; answer with the fork. 409: its id is taken, it would be empty, or
+        the place is after the last step.
 
         What the shared steps have cost was paid in the other session: the fork's sums begin at 0.
         """
