@@ -26,7 +26,9 @@ def add_edit(action: argparse.ArgumentParser) -> None:
     what.add_argument("--text", metavar="TEXT", help="what the answer is to say")
     what.add_argument("--file", metavar="FILE", help="the same from a file; - is standard input")
     what.add_argument("--arguments", metavar="JSON", help="the arguments of one tool call")
-    what.add_argument("--body", metavar="FILE", help="the whole answer as JSON, from a file")
+    what.add_argument(
+        "--body", metavar="FILE", help="the answer as JSON, from a file; what it lacks stays"
+    )
     action.add_argument("--call", type=int, metavar="N", help="which call, from 0")
     action.add_argument("--choice", type=int, metavar="N", help="which choice, from 0")
     _add_shared(action)

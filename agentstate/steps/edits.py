@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentstate.dialects.answer_schemas import ANSWER_SCHEMAS
 from agentstate.dialects.base import CallingDialect, Dialect, calls_tools
 from agentstate.dialects.edits import new_body
-from agentstate.dialects.lenient import as_list, as_object
 from agentstate.ground.approvals import Place
-from agentstate.ground.canonical import JSON, encode, parse
+from agentstate.ground.canonical import JSON, parse
 from agentstate.ground.chat import Answer, ToolCall
 from agentstate.ground.errors import BadRequest, shorten
 from agentstate.ground.records import RecordedAnswer
+from agentstate.steps.answer_check import check_answer
 from agentstate.steps.arguments import schema_in
 from agentstate.steps.reading import as_body
 from agentstate.steps.reply import JSON_TYPE
-from agentstate.steps.schema import check_arguments, check_value
+from agentstate.steps.schema import check_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Edit:
 
     text: str | None = None
     arguments: str | None = None  # of one call, as its JSON text
-    body: JSON = None  # the whole answer, as the API gives it without a stream
+    body: JSON = None  # the answer as the API gives it without a stream; what it lacks stays
     choice: int | None = None  # of text and arguments; None = the first, or that of the call
     position: int | None = None  # of the call within its choice; None = by its id, or the only one
     call_id: str | None = None  # of the call
@@ -58,12 +57,8 @@ def edited(
             f"The new answer would be none of the form {dialect.name}: {answer.fault}.",
             param="body",
         )
-    if edit.body is not None:
-        _check_body(dialect, after)
     if after == before or answer == dialect.read_answer(before):
-        raise BadRequest(
-            "The answer says that already: nothing that its reader looks at would be another."
-        )
+        raise BadRequest("The answer says that already.")
     others = (pair for pair in recorded.headers if pair[0].lower() != b"content-type")
     return RecordedAnswer(recorded.status, (JSON_TYPE, *others), "body", after), answer
 
@@ -75,7 +70,10 @@ def _written(dialect: CallingDialect, before: bytes, request: dict[str, JSON], e
             "An edit must have exactly one of: text, the arguments of a call, the whole body."
         )
     if edit.body is not None:
-        return new_body(edit.body, before)
+        after = new_body(edit.body, before)
+        assert isinstance(edit.body, dict), "new_body takes nothing else"
+        check_answer(dialect.name, edit.body, parse(after), _reasons_of(dialect, before))
+        return after
     if edit.text is not None:
         return dialect.with_text(before, edit.choice or 0, edit.text)
     assert edit.arguments is not None
@@ -92,23 +90,10 @@ def _written(dialect: CallingDialect, before: bytes, request: dict[str, JSON], e
     return after
 
 
-def _check_body(dialect: CallingDialect, after: bytes) -> None:
-    """Check that clients can read an answer that a person wrote."""
-    body = parse(after)
-    schema = ANSWER_SCHEMAS.get(dialect.name)
-    if schema is not None:
-        problem = f"The new answer would be none of the form {dialect.name}"
-        check_value(body, schema, problem, "body")
-    choices = as_list(as_object(body).get("choices"))
-    indexes = [
-        encode(as_object(choice).get("index", number)).decode()
-        for number, choice in enumerate(choices)
-    ]
-    if sorted(indexes) != sorted(map(str, range(len(choices)))):
-        raise BadRequest(
-            f"The choices must have the indexes from 0, each once; found {', '.join(indexes)}.",
-            param="body",
-        )
+def _reasons_of(dialect: CallingDialect, body: bytes) -> set[str]:
+    """Return why the choices of an answer ended, in the words of who gave it."""
+    choices = dialect.read_answer(body).choices
+    return {choice.finish_reason for choice in choices if choice.finish_reason}
 
 
 def _find_call(answer: Answer, edit: Edit) -> tuple[Place, ToolCall]:

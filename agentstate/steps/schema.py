@@ -40,12 +40,11 @@ def check_arguments(arguments: str, schema: JSON) -> None:
         BadRequest: they are no object that can be read for sure, or they do not fit: `param` is the
             place, the message says what was expected there and what was found.
     """
-    value = read_arguments(arguments)
-    check_value(value, schema, "The arguments do not fit the tool", "arguments")
+    check_value(read_arguments(arguments), schema, "The arguments do not fit the tool")
 
 
-def check_value(value: JSON, schema: JSON, problem: str, root: str) -> None:
-    """Check a value against a schema; `root` is what it is called.
+def check_value(value: JSON, schema: JSON, problem: str, name: str = "arguments") -> None:
+    """Check a value against a schema; `name` is what the value is called.
 
     Raises:
         BadRequest: it does not fit: `problem` and the place, as of `check_arguments`.
@@ -55,7 +54,7 @@ def check_value(value: JSON, schema: JSON, problem: str, root: str) -> None:
     except RecursionError as error:
         raise BadRequest(f"{problem}: nested too deeply to be checked.") from error
     if fault is not None:
-        place = _render_path(root, fault.path)
+        place = _render_path(name, fault.path)
         raise BadRequest(
             f"{problem}: at {place} expected {fault.expected}, found {fault.found}.", param=place
         )
@@ -466,8 +465,7 @@ def _show_all(values: Any) -> str:
     return ", ".join(shown) + (", …" if len(values) > SHOWN_MAX else "")
 
 
-def _render_path(root: str, path: _Path) -> str:
-    place = root
+def _render_path(place: str, path: _Path) -> str:
     for part in path:
         if isinstance(part, str):
             place += f".{part}" if part.isidentifier() else f"[{_show(part)}]"

@@ -327,4 +327,23 @@ def test_what_cannot_be_replaced_is_refused(rig: Rig) -> None:
     assert "rolled back" in rig.refused("/steps/2/edit", {"text": "No"})
     assert "rolled back" in rig.refused("/steps/2/rerun", {})
     assert "no text" not in rig.refused("/steps/9/edit", {"text": "No"})
-    assert "finish reason" in rig.refused("/steps/1/edit", {"body": {"choices": [{}]}})
+    assert "body.choices[0]" in rig.refused("/steps/1/edit", {"body": {"choices": [{}]}})
+
+
+def test_what_clients_could_not_read_is_no_answer_and_pays_nothing(rig: Rig) -> None:
+    rig.live()
+    before = rig.step(1)["answer_id"]
+    paid = rig.upstream.paid
+    message = {"role": "assistant", "content": 5}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    for body, place in (
+        ({"choices": [choice]}, "body.choices[0].message.content"),
+        ({"a": 1}, "body"),
+    ):
+        refusal = rig.refused("/steps/1/edit", {"body": body})
+        assert "400" in refusal
+        assert place in refusal
+    for model in ("", " "):
+        assert "the name of a model" in rig.refused("/steps/1/rerun", {"model": model})
+    assert rig.step(1)["answer_id"] == before
+    assert rig.upstream.paid == paid

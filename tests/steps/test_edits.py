@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from agentstate.dialects import dialect_by_name
-from agentstate.dialects.answer_schemas import ANSWER_SCHEMAS
 from agentstate.dialects.base import calls_tools
-from agentstate.ground.canonical import parse
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.records import RecordedAnswer
 from agentstate.steps.edits import Edit, edited
-from agentstate.steps.schema import check_value
 from tests.dialects.test_texts import ANSWERS, body_of
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -78,62 +75,40 @@ def test_what_does_not_fit_is_refused(edit: Edit, why: str) -> None:
     assert why in refusal.value.message
 
 
-def without_call(**changes: Any) -> dict[str, Any]:
-    message = {"role": "assistant", "content": "new", **changes}
-    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-
-
-CHOICE: dict[str, Any] = without_call()["choices"][0]
-FUNCTION = {"name": "f", "arguments": {}}
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "where"),
-    [
-        ("openai_chat", without_call(content=5), "at body.choices[0].message.content"),
-        ("openai_chat", without_call(content={"a": [1]}), "choices[0].message.content"),
-        ("openai_chat", without_call(role="user"), "choices[0].message.role"),
-        ("openai_chat", without_call(tool_calls="x"), "choices[0].message.tool_calls"),
-        (
-            "openai_chat",
-            without_call(tool_calls=[{"id": "c", "type": "function", "function": FUNCTION}]),
-            "choices[0].message.tool_calls[0].function.arguments",
-        ),
-        ("openai_chat", {"choices": [CHOICE | {"finish_reason": "banana"}]}, "finish_reason"),
-        ("openai_chat", {"choices": [CHOICE | {"index": 3}]}, "indexes from 0"),
-        ("openai_chat", {"choices": [CHOICE, CHOICE]}, "found 0, 0"),
-        ("anthropic_messages", {"content": [{"type": "text", "text": 7}]}, "content[0].text"),
-        ("anthropic_messages", {"role": "user"}, "role"),
-        ("openai_responses", {"output": "x"}, "output"),
-        (
-            "openai_responses",
-            {"output": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": {}}]},
-            "output[0].arguments",
-        ),
-        (
-            "gemini",
-            {"candidates": [{"content": {"parts": [{"text": 1}]}, "finishReason": "STOP"}]},
-            "parts[0].text",
-        ),
-    ],
-)
-def test_a_body_that_clients_could_not_read_is_refused(
-    name: str, body: dict[str, Any], where: str
-) -> None:
+def test_a_body_that_clients_could_not_read_is_refused_with_its_place() -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": 5}, "finish_reason": "stop"}
     with pytest.raises(BadRequest) as refusal:
-        result_of(Edit(body=body), name)
-    assert where in refusal.value.message
+        result_of(Edit(body={"choices": [choice]}))
+    assert refusal.value.param == "body.choices[0].message.content"
+    assert refusal.value.message == (
+        "The new answer would be none of the form openai_chat: at body.choices[0].message.content "
+        "expected a string or a list or null, found the number 5."
+    )
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_of_a_model_is_one_that_a_person_may_write(name: str) -> None:
+def test_what_an_answer_says_already_is_no_edit(name: str) -> None:
     dialect = dialect_by_name(name)
     assert dialect is not None
     if calls_tools(dialect):
-        assert name in ANSWER_SCHEMAS
-        check_value(parse(body_of(name)), ANSWER_SCHEMAS[name], "", "body")
         with pytest.raises(BadRequest, match="says that already"):
+            result_of(Edit(body=json.loads(body_of(name))), name)
+        with pytest.raises(BadRequest, match=r"must have one of .*; found a"):
             result_of(Edit(body={"a": 1}), name)
+
+
+def test_an_answer_may_end_for_the_reason_of_the_one_it_replaces() -> None:
+    def ended(reason: str, text: str) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": reason}]}
+
+    dialect = dialect_by_name("openai_chat")
+    assert dialect is not None
+    recorded = RecordedAnswer(200, (), "body", json.dumps(ended("eos", "old")).encode())
+    new, _ = edited(dialect, recorded, {}, Edit(body=ended("eos", "new")))
+    assert json.loads(new.content) == ended("eos", "new")
+    with pytest.raises(BadRequest, match="finish_reason expected one of"):
+        edited(dialect, recorded, {}, Edit(body=ended("banana", "new")))
 
 
 def test_what_has_no_text_is_refused() -> None:

@@ -58,7 +58,7 @@ _SEEN = Field("answer_id", "the answer that is to be replaced; 409 if another st
 _EDIT = (
     Field("text", "what the answer is to say"),
     Field("arguments", "or the arguments of one call: an object, or its JSON as text", "object"),
-    Field("body", "or the whole answer, as the API gives it without a stream", "object"),
+    Field("body", "or the answer as the API gives it whole; what it lacks stays", "object"),
     Field("call_id", "which call, by the provider's id"),
     Field("position", "or by its place in the choice, from 0", "integer"),
     Field("choice", "which choice, from 0", "integer"),
@@ -168,7 +168,7 @@ class RevisionEndpoints:
         index = _read_index(params)
         sent = await read_body(request, "A rerun", _RERUN, BODY_BYTES_MAX)
         rerun = Rerun(model=_read_text(sent, "model"), request=_read_object(sent, "request"))
-        if rerun.model == "":
+        if rerun.model is not None and not rerun.model.strip():
             raise unexpected("model", "the name of a model, or nothing for the same", rerun.model)
         made = await self._reviser.rerun(params["id"], index, rerun, _read_maker(sent))
         return await self._answer(params["id"], made)
