@@ -68,7 +68,6 @@ def add_tools(
 
 def _list(asked: argparse.Namespace) -> int:
     from agentstate.cli_server import read_pages
-    from agentstate.cli_table import print_table
 
     path = "/api/tool-calls"
     if asked.session is not None:
@@ -76,6 +75,10 @@ def _list(asked: argparse.Namespace) -> int:
     query = "" if asked.state is None else f"state={asked.state}&"
     with asked.open_record(asked) as record:
         pages = list(read_pages(record, path, query))
+        # Of a dead agent's calls no other has begun yet nobody is told, and some ask for unknown.
+        begun = 0
+        if asked.state == "unknown" and not asked.json:
+            begun = sum(len(page.value) for page in read_pages(record, path, "state=running&"))
     if asked.json:
         lines = [encode(row).decode("ascii") for page in pages for row in _rows(parse(page.raw))]
         print("[\n  " + ",\n  ".join(lines) + "\n]" if lines else "[]")
@@ -83,13 +86,29 @@ def _list(asked: argparse.Namespace) -> int:
     rows = [row for page in pages for row in page.value]
     if not rows:
         print("No durable tool call is on record." if not query else f"None is {asked.state}.")
-        return 0
+    else:
+        _print_calls(rows)
+    if begun:
+        print(
+            f"\n{begun} {'is' if begun == 1 else 'are'} running: begun and not reported so far. If "
+            "an agent is dead, its calls can be settled too:\n  agentstate tools list --state "
+            "running"
+        )
+    return 0
+
+
+def _print_calls(rows: list[dict[str, Any]]) -> None:
+    from agentstate.cli_table import print_table
+
     head = ("CALL", "STATE", "BEGUN", "SESSION", "TOOL", "ARGUMENTS", "RUNS", "OUTCOME")
     print_table(head, [_cells(row) for row in rows])
-    if any(row["state"] == "unknown" for row in rows):
+    states = {row["state"] for row in rows}
+    if "unknown" in states:
         print("\nUnknown: begun and never reported. Look whether it happened, then:")
+    elif "running" in states:
+        print("\nRunning: begun and not reported so far. If its agent is dead, look, then:")
+    if states & {"unknown", "running"}:
         print("  agentstate tools settle CALL --happened | --not-happened | --skip")
-    return 0
 
 
 def _show(asked: argparse.Namespace) -> int:
@@ -184,6 +203,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     from agentstate.cli_table import cell
 
     outcome = row["settled_as"] or row["outcome"] or ""
+    if row["settled_as"] == "not_happened":  # whoever ran it may have reported since that it did
+        outcome = row["outcome"] or outcome
     return (
         row["call"],
         "forgotten" if row["forgotten_ms"] is not None else row["state"],

@@ -68,6 +68,31 @@ def test_calls_are_listed_and_unknown_ones_say_what_to_do(
     assert [row["call"] for row in json.loads(capsys.readouterr().out)] == [done.call]
 
 
+def test_what_was_begun_and_not_reported_is_pointed_at_and_settled(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = desk.run(begun(desk.store)).call
+
+    assert tools(desk, "list", "--state", "unknown") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "None is unknown."
+    assert lines[2].startswith("1 is running: begun and not reported so far.")
+    assert lines[3] == "  agentstate tools list --state running"
+    for flags in (("--state", "running"), ()):
+        assert tools(desk, "list", *flags) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1].split()[:2] == [call, "running"]
+        assert lines[-2].startswith("Running: begun and not reported so far.")
+        assert lines[-1] == "  agentstate tools settle CALL --happened | --not-happened | --skip"
+
+    assert tools(desk, "settle", call, "--not-happened") == 0
+    desk.run(desk.store.report_durable("s", call, result_of(), at_ms=LATER_MS))
+    capsys.readouterr()
+    assert tools(desk, "list") == 0
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert (row[1], row[-1]) == ("done", "result"), "its owner lived, and it did happen"
+
+
 @pytest.mark.parametrize(
     ("flags", "state", "said"),
     [

@@ -139,6 +139,11 @@ class UnknownCall:
     tool: str
     begun_ms: int
     is_running: bool = False  # its process may live and tell yet
+    lease_ms: int | None = None  # until when that process said it lives; None = not said
+
+    def is_leased(self, at_ms: int) -> bool:
+        """Say whether its process lives, as that said, so that nobody can settle it yet."""
+        return self.is_running and self.lease_ms is not None and self.lease_ms > at_ms
 
 
 def grow(

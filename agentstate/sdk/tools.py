@@ -394,12 +394,17 @@ class _Tool:
         except (ServerUnreachable, ProxyRefused) as error:
             if isinstance(error, ServerUnreachable):
                 self.unreported[asked.equal] = (call, outcome)
+            if isinstance(error, ProxyRefused) and error.status == 409:  # e.g. it was settled
+                mend = f"What stands there instead: agentstate tools show {call}."
+            else:
+                mend = (
+                    "Do not call it again by hand. Once the server is back, an equal call of this "
+                    "process reports it, or say so yourself: agentstate tools settle "
+                    f"{call} --happened."
+                )
             what = "failed" if "error" in outcome else "was called"
             raise ToolUnreported(
-                f"{self.name} {what}, and that could not be put on record: {error} Do not call it "
-                "again by hand. Once the server is back, an equal call of this process reports it, "
-                f"or say so yourself: agentstate tools settle {call} --happened.",
-                call,
+                f"{self.name} {what}, and that could not be put on record: {error} {mend}", call
             ) from error
 
     def _catch_up(self, asked: _Asked, call: str, outcome: dict[str, Any]) -> _Told:

@@ -7,7 +7,7 @@ leaves:
 
 1. The agent dies after its begin, before, in or after the act: the call is running, of an owner who
    never reports. The next owner's begin makes it unknown, and a person settles it, or
-   `tools.unknown` does.
+   `tools.unknown` does. A person may settle it before, unless its owner said that it lives.
 2. The report is lost on the wire: it is sent again, and the same report changes nothing.
 3. The proxy dies before a begin is written: nothing was run. After it: the same begin asks again
    and is told `run`, since its owner has not been told yet.
@@ -202,7 +202,7 @@ class Durables:
         return row
 
     async def settle(self, session: str, call: str, settlement: Settlement) -> DurableCall:
-        """Take a person's word on a call that is unknown; whoever waits for it goes on.
+        """Take a person's word on a call without an outcome; whoever waits for it goes on.
 
         Raises:
             NotFound, Conflict: as `Store.settle_durable`.

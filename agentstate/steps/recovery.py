@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from agentstate.ground.approvals import Approval
 from agentstate.ground.calls import Standing, UnknownCall
@@ -39,7 +40,7 @@ class Recovery:
     refused: tuple[Approval, ...]  # rejections at which a re-run ends again
     # Calls of answers that no request goes on from: what the agent did with them is not known.
     unanswered: tuple[Made, ...]
-    unknown: tuple[UnknownCall, ...]  # durable calls of which nobody knows whether they happened
+    unknown: tuple[UnknownCall, ...]  # durable calls that were begun and have no outcome
     at_ms: int  # when it was so
 
     @property
@@ -92,7 +93,13 @@ async def _open_durables(store: Store, session: str) -> tuple[UnknownCall, ...]:
         query = Query(session=session, state=state, limit=OPEN_MAX)
         page = await store.list_durables(query)
         found += (
-            UnknownCall(row.call, row.tool, row.begun_ms or row.created_ms, row.state == "running")
+            UnknownCall(
+                row.call,
+                row.tool,
+                row.begun_ms or row.created_ms,
+                row.state == "running",
+                row.lease_ms,
+            )
             for row in page.rows
         )
     return tuple(found)
@@ -133,12 +140,7 @@ def _advise(found: Recovery) -> Iterator[str]:
             f"No result is on record of {_named(found.unanswered)}: {_may(several)} happened. "
             "A re-run is given the same again, so look first whether it may happen twice."
         )
-    if found.unknown:
-        calls = ", ".join(f"{shorten(one.tool)} ({one.call_id})" for one in found.unknown)
-        yield (
-            f"Nobody knows what came of {calls}. Say whether it happened before you run it again: "
-            "`agentstate tools settle CALL --happened | --not-happened | --skip`."
-        )
+    yield from _advise_unknown(found)
     flying = [number for _, number, state in found.standing.open if state == "in_flight"]
     if flying:
         yield f"{_steps_at(flying)} in flight now: an agent seems to be at work."
@@ -173,6 +175,35 @@ def _advise_refusals(refused: Sequence[Approval], name: str) -> Iterator[str]:
             f"re-run ends there again. To go on another way: `agentstate sessions rollback {name} "
             f"{one.step_number}`."
         )
+
+
+def _advise_unknown(found: Recovery) -> Iterator[str]:
+    """Say of durable calls what `durables.settled` takes, in the same three cases."""
+    settle = "`agentstate tools settle CALL --happened | --not-happened | --skip`"
+    leased = [one for one in found.unknown if one.is_leased(found.at_ms)]
+    begun = [one for one in found.unknown if one.is_running and one not in leased]
+    unknown = [one for one in found.unknown if not one.is_running]
+    if unknown:
+        yield (
+            f"Nobody knows what came of {_listed(unknown)}. Say whether it happened before you run "
+            f"it again: {settle}."
+        )
+    if begun:
+        yield (
+            f"Begun and not reported so far: {_listed(begun)}. If its agent is dead, say whether "
+            f"it happened before you run it again: {settle}."
+        )
+    for one in leased:
+        assert one.lease_ms is not None, "it is leased"
+        until = datetime.fromtimestamp(one.lease_ms / 1000, UTC).isoformat("T", "seconds")
+        yield (
+            f"{_listed([one])} is being run until {until} at most, as its agent said; after that "
+            "it can be settled."
+        )
+
+
+def _listed(calls: Sequence[UnknownCall]) -> str:
+    return ", ".join(f"{shorten(one.tool)} ({one.call_id})" for one in calls)
 
 
 def _advise_run(found: Recovery, name: str) -> str:

@@ -47,7 +47,7 @@ class DurableStore(Protocol):
     async def settle_durable(
         self, session: str, call: str, settlement: Settlement, *, at_ms: int
     ) -> DurableCall:
-        """Write what a person says of a call that is unknown; the first one stands. Fsynced.
+        """Write what a person says of a call that has no outcome; the first one stands. Fsynced.
 
         Raises:
             NotFound: the session has no such call.

@@ -170,7 +170,8 @@ def reported(call: DurableCall, report: Report, at_ms: int) -> DurableCall:
     """Return a call after its tool has reported; the same report again changes nothing.
 
     A report of whoever ran it is the truth, so it also ends what nobody was sure of, and what a
-    person took not to have happened, as long as nobody runs it again.
+    person took not to have happened, as long as nobody runs it again. Where a person said that it
+    happened, or to go on without it, that stands: it may have been replayed already.
 
     Raises:
         Conflict: it has another outcome, another owner runs it, or nobody was told to run it.
@@ -349,7 +350,7 @@ def _check_counts(call: DurableCall) -> None:
 
 
 def _why_settled(call: DurableCall) -> str:
-    if call.settled_as is not None and call.state in ("done", "ready"):
+    if _stands_as_settled(call):
         return f"Call {call.call} {_settling(call)}; the first word stands."
     until = "" if call.lease_ms is None else f", until {_moment(call.lease_ms)} at most"
     said = {
@@ -362,8 +363,16 @@ def _why_settled(call: DurableCall) -> str:
     return f"Call {call.call} {what}. There is nothing to settle."
 
 
+def _stands_as_settled(call: DurableCall) -> bool:
+    """Say whether a call is as a person said; whoever ran it may have reported since that it did
+    happen."""
+    if call.settled_as == "not_happened":
+        return call.state == "ready"
+    return call.settled_as is not None and call.state == "done"
+
+
 def _ending(call: DurableCall) -> str:
-    if call.settled_as is not None:
+    if _stands_as_settled(call):
         return f"it {_settling(call)}"
     assert call.finished_ms is not None, "it has ended"
     return f"its {call.outcome} was recorded at {_moment(call.finished_ms)}"

@@ -225,6 +225,20 @@ def test_a_call_that_nobody_is_sure_of_is_listed_and_settled() -> None:
     play(scenario)
 
 
+def test_what_was_begun_is_settled_and_who_reports_later_is_told_what_was_said() -> None:
+    async def scenario(room: Room) -> None:
+        call = (await room.begin())["call"]
+        said = {"outcome": "skip", "by": "ann"}
+        status, row = await room.ask("POST", f"{CALLS}/{call}/settle", said)
+        assert (status, row["state"], row["settled_by"]) == (200, "done", "ann")
+        told = await room.refused(f"{CALLS}/{call}/result", {"result": 1, "owner": "a"}, 409)
+        assert "settled as skip by 'ann' at 20" in told
+        leased = (await room.begin(arguments={"cents": 6}, lease_s=60))["call"]
+        assert "is being run, until 20" in await room.refused(f"{CALLS}/{leased}/settle", said, 409)
+
+    play(scenario)
+
+
 def test_a_held_and_a_refused_call_name_their_approval() -> None:
     async def scenario(room: Room) -> None:
         held = await room.begin(name="send_email")

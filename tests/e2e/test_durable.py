@@ -160,7 +160,14 @@ def test_what_a_killed_agent_left_is_settled_before_its_next_life(
     rig.between = between
     code, _ = rig.live(1, die_at)
     assert code == -signal.SIGKILL
-    (unknown,) = ask(rig.proxy, "GET", f"{PATH}/recovery")["unknown_calls"]
+    found = ask(rig.proxy, "GET", f"{PATH}/recovery")
+    (unknown,) = found["unknown_calls"]
+    assert (unknown["state"], unknown["lease_ms"]) == ("running", None)
+    assert [row["call"] for row in rig.calls("running")] == [unknown["call_id"]]
+    assert any(
+        f"({unknown['call_id']})" in each and "agentstate tools settle" in each
+        for each in found["advice"]
+    )
     value = {"result": {"receipt": "seen"}} if outcome == "happened" else {}
 
     rig.settle(unknown["call_id"], outcome, **value)
@@ -169,6 +176,21 @@ def test_what_a_killed_agent_left_is_settled_before_its_next_life(
     code, said = rig.live(1)
     assert (code, said[-1]) == (0, {"done": True})
     assert rig.acts() == {"order 0": 1}
+
+
+def test_an_agent_that_lives_after_all_is_told_what_a_person_said(rig: Rig) -> None:
+    owner = {"owner": "one"}
+    begin = {"name": "charge", "arguments": {"order": "order 0"}}
+    for number, outcome in enumerate(("not_happened", "happened", "skip")):
+        told = ask(rig.proxy, "POST", f"{PATH}/tool-calls", begin | owner | {"key": str(number)})
+        rig.settle(told["call"], outcome, by="ann")
+        report = f"{PATH}/tool-calls/{told['call']}/result"
+        if outcome == "not_happened":
+            row = ask(rig.proxy, "POST", report, {"result": 7} | owner)
+            assert (row["state"], row["outcome"]) == ("done", "result")
+        else:
+            with pytest.raises(AssertionError, match=f"settled as {outcome} by 'ann'"):
+                ask(rig.proxy, "POST", report, {"result": 7} | owner)
 
 
 @pytest.mark.parametrize("point", ["tool_begin", "tool_begun", "tool_report", "tool_reported"])

@@ -15,7 +15,7 @@ import pytest
 
 import agentstate
 from agentstate.ground.approvals import Decision
-from agentstate.ground.durable import DurableCall
+from agentstate.ground.durable import DurableCall, Settlement
 from agentstate.ground.records import Query
 from agentstate.sdk import management, tools
 from agentstate.sdk.management import Management
@@ -355,6 +355,21 @@ def test_a_result_that_does_not_arrive_is_said_loudly_and_reported_by_the_next_e
     assert acted == [1]
     assert [row.state for row in calls(desk)] == ["done"]
     assert charge() == 2
+
+
+def test_who_reports_what_a_person_has_settled_is_told_what_was_said(desk: Desk) -> None:
+    @agentstate.tool("s", url=desk.url)
+    def charge() -> int:
+        (row,) = calls(desk)
+        word = Settlement("skip", by="ann")
+        desk.run(desk.store.settle_durable("s", row.call, word, at_ms=row.created_ms))
+        return 1
+
+    with pytest.raises(agentstate.ToolUnreported, match="settled as skip by 'ann'") as raised:
+        charge()
+    assert "agentstate tools show dur_" in str(raised.value)
+    assert "--happened" not in str(raised.value)
+    assert [row.outcome for row in calls(desk)] == ["skipped"]
 
 
 def test_a_server_that_comes_back_is_waited_for(

@@ -211,7 +211,17 @@ def test_a_session_that_is_completed_and_durable_calls_nobody_knows_of() -> None
         assert found.advice() == (
             "It is completed. Run again with the session id s, 2 steps replay.",
         )
-        unknown = replace(found, unknown=(UnknownCall("t1", "charge", START_MS),))
-        assert unknown.advice()[0].startswith("Nobody knows what came of charge (t1).")
+        calls = (
+            UnknownCall("t1", "charge", START_MS),
+            UnknownCall("t2", "send", START_MS, is_running=True),
+            UnknownCall("t3", "send", START_MS, is_running=True, lease_ms=AT_MS),
+            UnknownCall("t4", "send", START_MS, is_running=True, lease_ms=AT_MS + 1),
+        )
+        advice = replace(found, unknown=calls).advice()
+        assert advice[0].startswith("Nobody knows what came of charge (t1). Say whether it")
+        assert advice[1].startswith("Begun and not reported so far: send (t2), send (t3). If its")
+        assert all("agentstate tools settle CALL --happened" in each for each in advice[:2])
+        assert advice[2].startswith("send (t4) is being run until 20")
+        assert "after that it can be settled" in advice[2]
 
     play(scenario)

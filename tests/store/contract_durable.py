@@ -454,6 +454,50 @@ class DurableContract:
 
         run(make_store, scenario)
 
+    def test_what_a_dead_owner_left_is_settled_before_another_begins(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            row = await begun(store, begin_id="1")
+            done = await store.settle_durable("s", row.call, Settlement("happened"), at_ms=LATER_MS)
+            assert (done.state, done.runs) == ("done", 1)
+            told = await store.begin_durable(begin_of(owner="b"))
+            assert (told.state, call_in(told).call) == ("replay", row.call)
+            with pytest.raises(Conflict, match=r"settled as happened .* was not recorded"):
+                await store.report_durable("s", row.call, result_of(), at_ms=LATER_MS)
+            assert await store.read_durable(row.call) == done
+
+            leased = await begun(store, "2", lease_ms=LATER_MS)
+            skip = Settlement("skip")
+            for at_ms in (START_MS, LATER_MS - 1):
+                with pytest.raises(Conflict, match=r"is being run, until .* as its owner said"):
+                    await store.settle_durable("s", leased.call, skip, at_ms=at_ms)
+            found = await store.settle_durable("s", leased.call, skip, at_ms=LATER_MS)
+            assert (found.state, found.outcome) == ("done", "skipped")
+
+        run(make_store, scenario)
+
+    def test_who_lives_after_all_may_say_that_it_happened_until_it_is_run_again(
+        self, make_store: MakeStore
+    ) -> None:
+        async def scenario(store: Store) -> None:
+            row = await begun(store)
+            no = Settlement("not_happened", by="ann")
+            await store.settle_durable("s", row.call, no, at_ms=LATER_MS)
+
+            report = result_of()
+            done = await store.report_durable("s", row.call, report, at_ms=LATER_MS)
+
+            assert (done.state, done.outcome, done.value) == ("done", "result", report.value)
+            told = await store.begin_durable(begin_of(owner="b"))
+            assert (told.state, call_in(told).value) == ("replay", report.value)
+            with pytest.raises(Conflict, match="its result was recorded at"):
+                await store.report_durable("s", row.call, result_of("8"), at_ms=LATER_MS)
+            with pytest.raises(Conflict, match="its result was recorded at"):
+                await store.settle_durable("s", row.call, no, at_ms=LATER_MS)
+
+        run(make_store, scenario)
+
     # --- listing ----------------------------------------------------------------------------
 
     def test_calls_are_listed_newest_first_by_session_and_state(

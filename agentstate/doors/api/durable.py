@@ -115,7 +115,7 @@ class DurableKeeper(Protocol):
         ...
 
     async def settle(self, session: str, call: str, settlement: Settlement) -> DurableCall:
-        """Take a person's word on a call that is unknown."""
+        """Take a person's word on a call without an outcome."""
         ...
 
     async def forget(
@@ -255,7 +255,7 @@ class DurableEndpoints:
 
     async def settle(self, request: Request, params: Params) -> Response:
         """Take `{"outcome", "result"?, "reason"?, "by"?}`; answer with the call. 409: it was
-        settled before, or there is nothing to settle."""
+        settled before, its owner said that it lives, or there is nothing to settle."""
         bytes_max = RESULT_BYTES_MAX + ROOM_BYTES
         sent = without_nulls(await read_body(request, "A settlement", _SETTLE, bytes_max), _SETTLE)
         outcome = cast(SettledAs, read_choice(sent, "outcome", get_args(SettledAs)))

@@ -105,4 +105,5 @@ def _unknown_json(call: UnknownCall) -> JSON:
         "tool": call.tool,
         "begun_ms": call.begun_ms,
         "state": "running" if call.is_running else "unknown",
+        "lease_ms": call.lease_ms,
     }
