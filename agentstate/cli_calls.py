@@ -108,22 +108,10 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, str]]:
     unanswered = [
         f"{cell(one['name'])} (step {one['step_number']})" for one in found["unanswered_calls"]
     ]
-    unknown = [
-        f"{cell(one['tool'])} ({cell(one['call_id'])})"
-        for one in found["unknown_calls"]
-        if one["state"] == "unknown"
-    ]
-    running = [
-        f"{cell(one['tool'])} ({cell(one['call_id'])})"
-        for one in found["unknown_calls"]
-        if one["state"] == "running"
-    ]
-    for name, items in (
-        ("waiting", waiting),
-        ("no result", unanswered),
-        ("unknown", unknown),
-        ("running", running),
-    ):
+    begun: dict[str, list[str]] = {"unknown": [], "running": []}
+    for one in found["unknown_calls"]:
+        begun[one["state"]].append(f"{cell(one['tool'])} ({cell(one['call_id'])})")
+    for name, items in (("waiting", waiting), ("no result", unanswered), *begun.items()):
         if items:
             facts.append((name, _some(items)))
     return facts

@@ -37,6 +37,8 @@ def answer_schema(name: str, reasons: Collection[str] = ()) -> _Schema | None:
 def parts_in(name: str, body: JSON) -> Iterator[tuple[str, JSON, _Schema]]:
     """Yield the parts of an answer that fits `answer_schema`: where each stands, the part, and what
     it must be like."""
+    if name not in _PARTS:
+        return
     for place, part, kind in _PARTS[name](as_object(body)):
         if (schema := _KINDS[name].get(kind)) is not None:
             yield place, part, schema
@@ -178,20 +180,14 @@ def _messages_parts(body: dict[str, JSON]) -> Iterator[_Part]:
         yield f"content[{number}]", block, _kind_of(block)
 
 
-def _no_parts(body: dict[str, JSON]) -> Iterator[_Part]:
-    yield from ()
-
-
 def _kind_of(part: JSON) -> str:
     return as_text(as_object(part).get("type")) or ""
 
 
 _PARTS: dict[str, Callable[[dict[str, JSON]], Iterator[_Part]]] = {
     "openai_chat": _chat_parts,
-    "openai_completions": _no_parts,
     "openai_responses": _responses_parts,
     "anthropic_messages": _messages_parts,
-    "gemini": _no_parts,
 }
 
 _TOOL_USE = _object(["id", "name", "input"], id=_TEXT, name=_TEXT, input={"type": "object"})
@@ -208,7 +204,6 @@ _KINDS: dict[str, dict[str, _Schema]] = {
             ["id", "custom"], id=_TEXT, custom=_object(["name", "input"], name=_TEXT, input=_TEXT)
         ),
     },
-    "openai_completions": {},
     "openai_responses": {
         "message": _object(["content"], role={"const": "assistant"}, content=_list(_TYPED)),
         "output_text": _object(["text"], text=_TEXT),
@@ -228,5 +223,4 @@ _KINDS: dict[str, dict[str, _Schema]] = {
         "server_tool_use": _TOOL_USE,
         "mcp_tool_use": _TOOL_USE,
     },
-    "gemini": {},
 }
