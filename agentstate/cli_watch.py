@@ -24,7 +24,7 @@ from agentstate.cli_approvals import (
 )
 from agentstate.cli_keys import EditFailed, Keys, edit
 from agentstate.cli_server import Record, Refused, ServerSilent
-from agentstate.ground.canonical import JSON, canonical, parse
+from agentstate.ground.canonical import JSON, canonical, object_or_text, parse
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.visible import visible
 
@@ -164,7 +164,8 @@ class Watch:
                     edited = self._edited(row, draft)
                     if edited is not None:
                         draft = edited
-                        action = {"action": "APPROVED", "arguments": _compact(edited)}
+                        # The layout made for a person goes no further.
+                        action = {"action": "APPROVED", "arguments": object_or_text(edited)}
             if action is not None and self._decide(row, action):
                 return True
             print(QUESTION, end="", flush=True)
@@ -268,15 +269,6 @@ def _plain(text: str) -> str:
     return "".join(
         each if each.isascii() or visible(each) == each else json.dumps(each)[1:-1] for each in text
     )
-
-
-def _compact(text: str) -> JSON:
-    """Return an object where a text is one, so that layout made for people goes no further."""
-    try:
-        value = parse(text.encode("utf-8", "surrogatepass"))
-    except BadRequest:
-        return text
-    return value if isinstance(value, dict) else text
 
 
 def _is_same(edited: str, arguments: str) -> bool:

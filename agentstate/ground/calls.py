@@ -16,6 +16,7 @@ from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import ToolCall
 from agentstate.ground.control import Weight
+from agentstate.ground.durable import is_leased
 from agentstate.ground.records import StepState
 
 CallState = Literal["active", "rolled_back", "replaced", "taken_back"]
@@ -143,7 +144,7 @@ class UnknownCall:
 
     def is_leased(self, at_ms: int) -> bool:
         """Say whether its process lives, as that said, so that nobody can settle it yet."""
-        return self.is_running and self.lease_ms is not None and self.lease_ms > at_ms
+        return self.is_running and is_leased(self.lease_ms, at_ms)
 
 
 def grow(

@@ -76,6 +76,15 @@ def parse(raw: bytes) -> JSON:
     return value
 
 
+def object_or_text(text: str) -> JSON:
+    """Return the object that a text of strict JSON is; any other text as it is."""
+    try:
+        value = parse(text.encode("utf-8", "surrogatepass"))
+    except BadRequest:
+        return text
+    return value if isinstance(value, dict) else text
+
+
 def canonical(value: JSON) -> bytes:
     """Render the one form that is hashed: sorted keys, no white space, ASCII, numbers as sent.
 

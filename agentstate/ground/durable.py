@@ -29,6 +29,11 @@ BegunState = Literal["run", "replay", "held", "refused", "unknown"]
 HeldBy = Literal["approval", "running", "pause"]
 
 
+def is_leased(lease_ms: int | None, at_ms: int) -> bool:
+    """Say whether an owner that said it lives until `lease_ms` does so still; None = not said."""
+    return lease_ms is not None and lease_ms > at_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Begin:
     """What a tool says before it acts."""

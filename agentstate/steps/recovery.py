@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from agentstate.ground.approvals import Approval
 from agentstate.ground.calls import Standing, UnknownCall
+from agentstate.ground.clock import iso_moment
 from agentstate.ground.control import Weight
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.records import Query, SessionRow, StepRow
@@ -195,10 +195,9 @@ def _advise_unknown(found: Recovery) -> Iterator[str]:
         )
     for one in leased:
         assert one.lease_ms is not None, "it is leased"
-        until = datetime.fromtimestamp(one.lease_ms / 1000, UTC).isoformat("T", "seconds")
         yield (
-            f"{_listed([one])} is being run until {until} at most, as its agent said; after that "
-            "it can be settled."
+            f"{_listed([one])} is being run until {iso_moment(one.lease_ms)} at most, as its agent "
+            "said; after that it can be settled."
         )
 
 

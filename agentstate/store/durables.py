@@ -25,10 +25,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import canonical, encode, parse
+from agentstate.ground.clock import iso_moment
 from agentstate.ground.durable import (
     Begin,
     Begun,
@@ -37,6 +37,7 @@ from agentstate.ground.durable import (
     DurableState,
     Report,
     Settlement,
+    is_leased,
 )
 from agentstate.ground.errors import Conflict, NotFound, shorten
 from agentstate.ground.events import Event, new_event_id
@@ -132,7 +133,7 @@ def _meet_running(call: DurableCall, begin: Begin) -> Begun:
         return Begun("run", replace(call, lease_ms=begin.lease_ms))
     if begin.owner is not None and begin.owner == call.owner:
         return Begun("held", call, "running")  # it lives: it is asking
-    if _has_lease(call, begin.at_ms):
+    if is_leased(call.lease_ms, begin.at_ms):
         return Begun("held", call, "running")
     return _meet_unknown(replace(call, state="unknown"), begin)
 
@@ -207,7 +208,8 @@ def settled(call: DurableCall, settlement: Settlement, at_ms: int) -> DurableCal
         Conflict: there is nothing to settle; the message says who settled it before, and when.
     """
     _check_counts(call)
-    if call.state != "unknown" and not (call.state == "running" and not _has_lease(call, at_ms)):
+    may_be_dead = call.state == "running" and not is_leased(call.lease_ms, at_ms)
+    if call.state != "unknown" and not may_be_dead:
         raise Conflict(_why_settled(call))
     call = replace(
         call,
@@ -335,10 +337,6 @@ def _canonical(text: str) -> bytes:
     return canonical(parse(text.encode("utf-8", "surrogatepass")))
 
 
-def _has_lease(call: DurableCall, at_ms: int) -> bool:
-    return call.lease_ms is not None and call.lease_ms > at_ms
-
-
 def _skipped(reason: str) -> str:
     return encode({"skipped": True, "reason": reason}).decode("ascii")
 
@@ -346,13 +344,13 @@ def _skipped(reason: str) -> str:
 def _check_counts(call: DurableCall) -> None:
     if call.forgotten_ms is not None:
         by = f" by {shorten(call.forgotten_by)!r}" if call.forgotten_by else ""
-        raise Conflict(f"Call {call.call} was forgotten{by} at {_moment(call.forgotten_ms)}.")
+        raise Conflict(f"Call {call.call} was forgotten{by} at {iso_moment(call.forgotten_ms)}.")
 
 
 def _why_settled(call: DurableCall) -> str:
     if _stands_as_settled(call):
         return f"Call {call.call} {_settling(call)}; the first word stands."
-    until = "" if call.lease_ms is None else f", until {_moment(call.lease_ms)} at most"
+    until = "" if call.lease_ms is None else f", until {iso_moment(call.lease_ms)} at most"
     said = {
         "asked": "waits for a person's approval",
         "ready": "is run by the next begin",
@@ -375,17 +373,13 @@ def _ending(call: DurableCall) -> str:
     if _stands_as_settled(call):
         return f"it {_settling(call)}"
     assert call.finished_ms is not None, "it has ended"
-    return f"its {call.outcome} was recorded at {_moment(call.finished_ms)}"
+    return f"its {call.outcome} was recorded at {iso_moment(call.finished_ms)}"
 
 
 def _settling(call: DurableCall) -> str:
     assert call.settled_ms is not None, "it was settled"
     by = f" by {shorten(call.settled_by)!r}" if call.settled_by else ""
-    return f"was settled as {call.settled_as}{by} at {_moment(call.settled_ms)}"
-
-
-def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat("T", "seconds")
+    return f"was settled as {call.settled_as}{by} at {iso_moment(call.settled_ms)}"
 
 
 def _mended(text: str | None) -> str | None:

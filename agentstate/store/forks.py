@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from agentstate.ground.approvals import Decision, Earlier, Question
+from agentstate.ground.clock import iso_moment
 from agentstate.ground.control import Place
 from agentstate.ground.errors import Conflict, shorten
 from agentstate.store.base import readable
@@ -50,7 +50,7 @@ def with_earlier(question: Question, earlier: Earlier) -> Question:
 def sentence_of(earlier: Earlier) -> str:
     """Say who decided what where a session was forked from, when, and why."""
     decision = earlier.decision
-    when = datetime.fromtimestamp(earlier.decided_ms / 1000, UTC).isoformat("T", "seconds")
+    when = iso_moment(earlier.decided_ms)
     by = f" by {shorten(decision.by)}" if decision.by else ""
     what = "approved" if decision.is_approved else "rejected"
     said = f"this is a fork; in {shorten(earlier.session)!r} it was {what}{by} at {when}"

@@ -5,6 +5,12 @@ from __future__ import annotations
 from agentstate.ground.chat import Usage
 from agentstate.store.base import readable
 
+# Of a row of `session`, in an update: it has been called, so if it had ended it goes on.
+GOES_ON = """
+  status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
+  status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
+"""
+
 Sums = tuple[int, int, int, int]  # tokens in and out, cost, unknown costs
 
 

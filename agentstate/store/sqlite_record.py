@@ -22,6 +22,7 @@ from agentstate.store.base import clamp, clamp_usage, readable
 from agentstate.store.sqlite_attempt_record import AttemptRecorder
 from agentstate.store.sqlite_budget_record import BudgetRecorder
 from agentstate.store.sqlite_columns import (
+    GOES_ON,
     column_sums,
     maybe_readable,
     sums_of,
@@ -82,7 +83,7 @@ class Recorder:
         values (?, ?, ?, 'in_flight', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
-    _COUNT_STEP = """
+    _COUNT_STEP = f"""
         update session
         set
           steps = steps + 1,
@@ -90,8 +91,7 @@ class Recorder:
           last_step_number = ?,
           prompt_id = ?,
           updated_ms = max(updated_ms, ?),
-          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
-          status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
+          {GOES_ON}
         where id = ?
         """
 
@@ -160,11 +160,10 @@ class Recorder:
 
     _IS_STEP_OF = "select exists (select * from step where id = ? and session_id = ?)"
 
-    _TOUCH_SESSION = """
+    _TOUCH_SESSION = f"""
         update session
         set prompt_id = ?, updated_ms = max(updated_ms, ?),
-          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
-          status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
+          {GOES_ON}
         where id = ?
         """
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentstate.ground.overview import SAVING_SLOT_MS
+from agentstate.store.sqlite_columns import GOES_ON
 
 
 @dataclass(slots=True)
@@ -45,14 +46,13 @@ class ReplayRecorder:
         where id = ?
         """
 
-    _NOTE_SESSION = """
+    _NOTE_SESSION = f"""
         update session
         set
           replays = replays + ?,
           updated_ms = max(updated_ms, ?),
           saved_microusd = saved_microusd + ?,
-          status = case when status in ('FAILED', 'COMPLETED') then 'RUNNING' else status end,
-          status_ms = case when status in ('FAILED', 'COMPLETED') then null else status_ms end
+          {GOES_ON}
         where name = ? and id = (select session_id from step where id = ?)
         """
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal, Protocol, TypedDict, cast, get_args
 
 from agentstate.doors.api.reply import (
@@ -34,7 +33,7 @@ from agentstate.ground.approvals import (
 )
 from agentstate.ground.budget import cap_of, schema_of_more
 from agentstate.ground.canonical import JSON, OFF_LOOP_BYTES, encode, parse
-from agentstate.ground.clock import now_ms
+from agentstate.ground.clock import iso_moment, now_ms
 from agentstate.ground.errors import AlreadyDecided, BadRequest, NotFound, shorten
 from agentstate.ground.load import nearest
 from agentstate.ground.records import Query
@@ -264,19 +263,24 @@ def read_decision(raw: bytes) -> Decision:
     )
 
 
-class EarlierShown(TypedDict):
-    """What was decided about the same call before its session was forked."""
+class DecisionShown(TypedDict):
+    """What a person said to a question; null = nobody has decided."""
 
-    session: str
-    status: Literal["APPROVED", "REJECTED"]
-    decided_ms: int
     decided_by: str | None
     reason: str | None
     then: Then | None
     edited_arguments: str | None
 
 
-class ApprovalShown(TypedDict):
+class EarlierShown(DecisionShown):
+    """What was decided about the same call before its session was forked."""
+
+    session: str
+    status: Literal["APPROVED", "REJECTED"]
+    decided_ms: int
+
+
+class ApprovalShown(DecisionShown):
     """A question to a person, and what was decided."""
 
     approval_id: str
@@ -306,10 +310,6 @@ class ApprovalShown(TypedDict):
     asked_ms: int
     deadline_ms: int | None
     decided_ms: int | None
-    decided_by: str | None
-    reason: str | None
-    then: Then | None
-    edited_arguments: str | None
     rolled_back_ms: int | None
     earlier: EarlierShown | None
     durable_call: str | None
@@ -358,15 +358,22 @@ def approval_json(approval: Approval, at_ms: int) -> dict[str, JSON]:
         "asked_ms": approval.asked_ms,
         "deadline_ms": question.deadline_ms,
         "decided_ms": approval.decided_ms,
-        "decided_by": None if decision is None else decision.by,
-        "reason": None if decision is None else decision.reason,
-        "then": None if decision is None else decision.then,
-        "edited_arguments": None if decision is None else decision.arguments,
+        **decision_shown(decision),
         "rolled_back_ms": approval.rolled_back_ms,
         "earlier": None if approval.earlier is None else _earlier(approval.earlier),
         "durable_call": approval.durable,
     }
     return as_json(shown)
+
+
+def decision_shown(decision: Decision | None) -> DecisionShown:
+    """Render what a person said; None = nothing so far."""
+    return {
+        "decided_by": None if decision is None else decision.by,
+        "reason": None if decision is None else decision.reason,
+        "then": None if decision is None else decision.then,
+        "edited_arguments": None if decision is None else decision.arguments,
+    }
 
 
 def _earlier(earlier: Earlier) -> EarlierShown:
@@ -376,10 +383,7 @@ def _earlier(earlier: Earlier) -> EarlierShown:
         "session": earlier.session,
         "status": "APPROVED" if decision.is_approved else "REJECTED",
         "decided_ms": earlier.decided_ms,
-        "decided_by": decision.by,
-        "reason": decision.reason,
-        "then": decision.then,
-        "edited_arguments": decision.arguments,
+        **decision_shown(decision),
     }
 
 
@@ -389,7 +393,7 @@ def _refused_again(refusal: AlreadyDecided) -> Response:
     decision = approval.decision
     assert decision is not None, "it is decided already"
     assert approval.decided_ms is not None, "a decision has its time"
-    moment = datetime.fromtimestamp(approval.decided_ms / 1000, UTC).isoformat("T", "seconds")
+    moment = iso_moment(approval.decided_ms)
     by = "" if decision.by is None else f" by {shorten(decision.by)!r}"
     status = "APPROVED" if decision.is_approved else "REJECTED"
     error: JSON = {

@@ -26,7 +26,6 @@ from agentstate.doors.api.durable_rows import (
     DurableCallShown,
     begun_json,
     call_json,
-    read_or_text,
 )
 from agentstate.doors.api.reply import (
     PAGE,
@@ -37,7 +36,7 @@ from agentstate.doors.api.reply import (
     read_params,
 )
 from agentstate.ground.approvals import Then
-from agentstate.ground.canonical import JSON, encode
+from agentstate.ground.canonical import JSON, encode, object_or_text
 from agentstate.ground.durable import (
     Begun,
     DurableCall,
@@ -344,7 +343,7 @@ def _read_arguments(sent: Mapping[str, JSON]) -> str:
         text = encode(value).decode("ascii")
     elif isinstance(value, str):
         text = value
-        if isinstance(read := read_or_text(text), dict):
+        if isinstance(read := object_or_text(text), dict):
             _check_depth(read, "arguments")
     else:
         raise unexpected("arguments", "an object or text", value)

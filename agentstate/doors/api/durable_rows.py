@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from agentstate.doors.api.shapes import Anything, as_json
-from agentstate.ground.canonical import JSON, parse
+from agentstate.ground.canonical import JSON, object_or_text, parse
 from agentstate.ground.durable import (
     Begun,
     BegunState,
@@ -15,7 +15,6 @@ from agentstate.ground.durable import (
     HeldBy,
     SettledAs,
 )
-from agentstate.ground.errors import BadRequest
 
 
 class CameOfItShown(TypedDict):
@@ -80,8 +79,8 @@ def call_json(row: DurableCall) -> dict[str, JSON]:
         "session": row.session,
         "name": row.tool,
         "state": row.state,
-        "arguments": read_or_text(row.arguments),
-        "edited_arguments": None if row.edited is None else read_or_text(row.edited),
+        "arguments": object_or_text(row.arguments),
+        "edited_arguments": None if row.edited is None else object_or_text(row.edited),
         "occurrence": row.occurrence,
         "key": row.key,
         "call_id": row.call_id,
@@ -120,7 +119,7 @@ def begun_json(begun: Begun, message: str | None) -> dict[str, JSON]:
     match begun.state:
         case "run":
             is_edited = row.edited is not None
-            found["arguments"] = read_or_text(
+            found["arguments"] = object_or_text(
                 row.edited if row.edited is not None else row.arguments
             )
             found["arguments_are_edited"] = is_edited
@@ -143,12 +142,3 @@ def _value_json(row: DurableCall) -> CameOfItShown:
         return {}
     value = parse(row.value.encode("utf-8", "surrogatepass"))
     return {"error": value} if row.outcome == "error" else {"result": value}
-
-
-def read_or_text(arguments: str) -> JSON:
-    """Return arguments as an object where they are one, else as the text they are."""
-    try:
-        value = parse(arguments.encode("utf-8", "surrogatepass"))
-    except BadRequest:
-        return arguments
-    return value if isinstance(value, dict) else arguments

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TypedDict, cast, get_args
 
-from agentstate.doors.api.approvals import read_arguments
+from agentstate.doors.api.approvals import DecisionShown, decision_shown, read_arguments
 from agentstate.doors.api.reply import (
     PAGE,
     json_response,
@@ -20,7 +20,7 @@ from agentstate.doors.api.reply import (
     read_params,
 )
 from agentstate.doors.api.shapes import Anything, as_json
-from agentstate.ground.approvals import Approval, ApprovalStatus, Then
+from agentstate.ground.approvals import Approval, ApprovalStatus
 from agentstate.ground.calls import CallState
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.clock import now_ms
@@ -99,7 +99,7 @@ async def calls_of_step(store: Store, session: str, index: int, at_ms: int) -> t
     return (await list_made(store, sought, at_ms=at_ms)).rows
 
 
-class CallApprovalShown(TypedDict):
+class CallApprovalShown(DecisionShown):
     """What was asked about a tool call."""
 
     approval_id: str
@@ -109,10 +109,6 @@ class CallApprovalShown(TypedDict):
     asked_ms: int
     deadline_ms: int | None
     decided_ms: int | None
-    decided_by: str | None
-    reason: str | None
-    then: Then | None
-    edited_arguments: str | None
     edited_arguments_json: Anything
 
 
@@ -202,10 +198,7 @@ def _approval_json(approval: Approval, at_ms: int) -> CallApprovalShown:
         "asked_ms": approval.asked_ms,
         "deadline_ms": question.deadline_ms,
         "decided_ms": approval.decided_ms,
-        "decided_by": None if decision is None else decision.by,
-        "reason": None if decision is None else decision.reason,
-        "then": None if decision is None else decision.then,
-        "edited_arguments": edited,
+        **decision_shown(decision),
         "edited_arguments_json": None if edited is None else read_arguments(edited)[0],
     }
 
