@@ -27,9 +27,11 @@ class ForkStore(Protocol):
         """Make a session that has the active steps of `session` before `ask.before`, under the same
         indexes and step numbers; return its name. Fsynced.
 
-        Not those in flight, nor those of the ids in `but_not`. Refusals of which the model was told
-        are decided in the fork as well, with their rounds and what was delivered; all else that was
-        decided is what its approvals have as `earlier`, unless the fork inherits it.
+        Not those in flight, nor those of the ids in `but_not`; calls go on while it is made, and
+        what they ask or answer then is not shared. Nobody sees it before all of it is there.
+        Refusals of which the model was told are decided in the fork as well, with their rounds and
+        what was delivered; all else that was decided is what its approvals have as `earlier`,
+        unless the fork inherits it.
 
         Raises:
             NotFound: there is no such session.

@@ -106,6 +106,7 @@ class SqliteStore(
         """See `Store.close`."""
         if not self._readers.is_open:
             return
+        await self._stop_forking()
         await self._stop_removing()
         await self._notes.write()
         self._notes.stop()

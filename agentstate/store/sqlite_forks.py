@@ -3,9 +3,9 @@
 As in `sqlite.py`, which builds on it, what is said here is where each method runs. SQL is in
 `sqlite_forks_record.py`, `sqlite_removal.py` and `sqlite_forks_read.py`.
 
-What a deleted session leaves is removed by a task of its own, slice after slice: between two of
-them the writer takes what else is waiting. Whatever stops the task, the next opening begins it
-again.
+A fork of many steps is made, and what a deleted session leaves is removed, by a task of its own,
+slice after slice: between two of them the writer takes what else is waiting. Whatever stops the
+task, the next opening removes what it had made of a fork, and goes on with a removal.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from agentstate.ground.approvals import Earlier
-from agentstate.ground.errors import Conflict, NotFound, StoreError, shorten
+from agentstate.ground.errors import ClientError, Conflict, NotFound, StoreError, shorten
 from agentstate.ground.forks import Deletion, ForkAsk
 from agentstate.ground.records import RecordedAnswer
 from agentstate.ground.tasks import TaskSet
@@ -24,8 +25,10 @@ from agentstate.store import sqlite_forks_read as forks_read
 from agentstate.store import sqlite_gate_read as gate_read
 from agentstate.store.forks import NameTaken
 from agentstate.store.sqlite_control import SqliteControl
+from agentstate.store.sqlite_forks_record import Copying
 from agentstate.store.sqlite_keys import KeyIndex
 from agentstate.store.sqlite_readers import Readers
+from agentstate.store.sqlite_record import Recorder
 from agentstate.store.sqlite_writer import GroupWriter
 
 log = logging.getLogger("agentstate.store")
@@ -39,6 +42,8 @@ class SqliteForks(SqliteControl):
 
     def __init__(self, writer: GroupWriter, readers: Readers, keys: KeyIndex) -> None:
         super().__init__(writer, readers, keys)
+        self._forkers = TaskSet()
+        self._slices = asyncio.Lock()  # of one fork at a time, so that others wait for one
         self._removers = TaskSet()
         self._removing: asyncio.Task[None] | None = None  # None = nothing was deleted yet
 
@@ -64,14 +69,68 @@ class SqliteForks(SqliteControl):
         self._note_fork(session, name)
         self._keys.hold(name)
         self._keys.forget(name)  # that there is no such session is known no more
-        forking = self._writer.start(
-            lambda recorder: recorder.forks.fork(session, name, ask, at_ms, but_not),
+        begun = self._writer.start(
+            lambda recorder: recorder.forks.begin(session, name, ask, at_ms, but_not),
             is_durable=True,
         )
-        forking.add_done_callback(lambda _: self._keys.let_go(name))
-        # It is written also if the caller goes away; only then are the keys let go of.
-        await asyncio.shield(forking)
+        making = self._forkers.start(
+            self._make(
+                begun,
+                lambda recorder: recorder.forks.begin(
+                    session, name, ask, at_ms, but_not, whole=True
+                ),
+            ),
+            "fork",
+        )
+        making.add_done_callback(lambda _: self._keys.let_go(name))
+        # It is made also if the caller goes away; only then are the keys let go of.
+        await asyncio.wait({making})
+        if making.cancelled():
+            raise StoreError("The record was closed before the fork was known to be made.")
+        if (error := making.result()) is not None:
+            raise error
         return name
+
+    async def _make(
+        self,
+        begun: asyncio.Future[Copying | None],
+        make_whole: Callable[[Recorder], Copying | None],
+    ) -> ClientError | StoreError | None:
+        """Bring a fork to its end; return what kept it from being made, since a task that fails is
+        logged as a fault of ours."""
+        try:
+            copying = await begun
+            if copying is not None:
+                async with self._slices:
+                    if not await self._finish(copying):
+                        # People are at work on the other one: this time nobody comes in between.
+                        await self._writer.write(make_whole, is_durable=True)
+        except (ClientError, StoreError) as error:
+            return error
+        return None
+
+    async def _finish(self, copying: Copying) -> bool:
+        """Make the rest of a fork; False = see `ForkRecorder.publish`, and nothing is left."""
+        is_made = False
+        try:
+            while not copying.is_copied():
+                copying = await self._copy_some(copying)
+            is_made = await self._writer.write(
+                lambda recorder: recorder.forks.publish(copying), is_durable=True
+            )
+        finally:
+            if not is_made:
+                with suppress(StoreError):  # then the next opening does it
+                    await self._writer.write(lambda recorder: recorder.forks.abandon(copying))
+                    self._begin_removing()
+        return is_made
+
+    async def _copy_some(self, copying: Copying) -> Copying:
+        return await self._writer.write(lambda recorder: recorder.forks.copy_some(copying))
+
+    async def _stop_forking(self) -> None:
+        """Give forks a moment to be made; the next opening removes what there is of others."""
+        await self._forkers.close(STOP_S)
 
     @abstractmethod
     def _note_fork(self, session: str, name: str) -> None:

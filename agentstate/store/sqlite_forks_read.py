@@ -15,17 +15,22 @@ from agentstate.store.sqlite_precedents import about_answer
 
 Connection = sqlite3.Connection
 
-_HAS_SESSION = "select 1 from session where name = ?"
+# A fork that is being made has its name already.
+_HAS_SESSION = """
+    select 1 from session where name = :name
+    union all
+    select 1 from leftover where kind = 'fork' and name = :name
+    """
 
 
 def name_fork(connection: Connection, session: str) -> str:
-    """Return a name for a fork that no session has."""
+    """Return a name for a fork that no session has, nor is about to have."""
     return free_name(session, lambda name: not is_free(connection, name))
 
 
 def is_free(connection: Connection, name: str) -> bool:
-    """Say whether no session has this name."""
-    return connection.execute(_HAS_SESSION, (name,)).fetchone() is None
+    """Say whether no session has this name, nor a fork that is being made."""
+    return connection.execute(_HAS_SESSION, {"name": name}).fetchone() is None
 
 
 _READ_SESSION = """

@@ -2,8 +2,15 @@
 
 As in `sqlite_record.py` a method runs inside a transaction of its caller's, may raise at any point
 and may be run again. Prefixes, parts and envelopes of requests are shared, since they never change.
-All else is copied inside SQL, so that nothing that happens to one session touches the other. The
-counterpart is `sqlite_removal.py`: what is copied here is removed there.
+All else is copied inside SQL (`sqlite_forks_rows.py`), so that nothing that happens to one session
+touches the other. The counterpart is `sqlite_removal.py`: what is copied here is removed there.
+
+Theory of operation. A fork is copied in slices of a few milliseconds, each a transaction of its
+own, so that others write in between. Until the last one it has no row in `session`, as a session
+that is being removed has none any more: nothing finds it. A row of `leftover` keeps its id and its
+name; the next opening hands what a kill left to the removal. A step is copied whole, and single
+steps may change meanwhile, as they may just before or after a fork. What changes many steps at once
+leaves a row in `rollback`; then what was copied is of no moment that ever was, and is thrown away.
 
 Invariant: a fork's sums count the answers with an id over its `shared_answer_id`. Ids only rise, so
 those are the ones that were recorded in it.
@@ -13,299 +20,139 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from math import inf
 
-from agentstate.ground.approvals import Decision, Earlier
+from agentstate.ground.clock import monotonic_s
 from agentstate.ground.control import Place
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.forks import ForkAsk
 from agentstate.store.base import readable
 from agentstate.store.forks import NameTaken, check_place, nothing_before
 from agentstate.store.sqlite_columns import maybe_readable
-from agentstate.store.sqlite_pack import unpack_text
-from agentstate.store.sqlite_precedents import (
-    Row,
-    encode_precedents,
-    precedent_row,
-    read_precedents,
-)
+from agentstate.store.sqlite_forks_rows import StepCopier
 from agentstate.store.sqlite_removal import NEXT_SESSION_ID
 
-# Old ids to new ones, while a fork is made. Temporary, so nobody else sees them.
-_MAPS = (
-    "create temp table if not exists step_copy (old integer primary key, new integer not null)",
-    "create temp table if not exists answer_copy (old integer primary key, new integer not null)",
-    "create temp table if not exists prompt_copy (old integer primary key, new integer not null)",
-    "delete from step_copy",
-    "delete from answer_copy",
-    "delete from prompt_copy",
-)
+# Of one transaction, and the batch that is begun last: mostly one batch. A call waits for two of
+# them, since it writes twice; longer ones are hardly cheaper. Measured in DESIGN.md.
+SLICE_S = 0.004
+DURABLES_AT_ONCE = 256
 
-_CHOOSE_STEPS = """
-    insert into step_copy (old, new)
-    select id, :step_id + step_index + 1
-    from step
-    where session_id = :parent_id and rolled_back_ms is null and state <> 'in_flight'
-      and (:index is null or step_index < :index)
-      and (:step_number is null or step_number < :step_number)
-    """
 
-_LEAVE_OUT = "delete from step_copy where old = ?"
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """A fork that is on its way. Each slice takes the one from the slice before."""
 
-_CHOOSE_ANSWERS = """
-    insert into answer_copy (old, new)
-    select answer.id, :answer_id + row_number() over (order by answer.id)
-    from step_copy
-    cross join answer on answer.step_id = step_copy.old
-    """
+    session_id: int
+    parent_id: int
+    parent: str
+    name: str
+    ask: ForkAsk
+    but_not: Collection[int]
+    at_ms: int
+    # As the parent stood when the fork began.
+    title: str | None
+    end_index: int  # of the first step that is not shared
+    seen_answer_id: int
+    seen_rollback: int
+    last_durable_id: int
+    durables_until_ms: int | None  # None = all that were begun are shared
+    # From where the next slice goes on; None = all of these are copied.
+    from_index: int | None = 0
+    from_durable_id: int | None = 0
+    # What there is of it so far.
+    steps: int = 0
+    last_index: int = -1
+    last_number: int = -1
+    last_answer_id: int = 0
 
-# A prompt belongs to one session, so that it goes with it.
-_CHOOSE_PROMPTS = """
-    insert into prompt_copy (old, new)
-    select prompt_id, :prompt_id + row_number() over (order by prompt_id)
-    from (select distinct prompt_id from step_copy cross join step on step.id = step_copy.old)
-    """
+    def is_copied(self) -> bool:
+        """Say whether only the last word is missing."""
+        return self.from_index is None and self.from_durable_id is None
 
-# A statement for each table of which a fork has rows of its own; each names all its columns.
-_COPIES = (
-    """
-    insert into tag (session_id, name, value)
-    select :session_id, name, value
-    from tag
-    where session_id = :parent_id
-    """,
-    # What its agent said goes along, since it is known to have been said; what a person set, and
-    # how far people let the other one go on, does not.
-    """
-    insert into budget (
-      session_id, said_steps, said_tokens, said_microusd, said_repeats, said_action
-    )
-    select :session_id, said_steps, said_tokens, said_microusd, said_repeats, said_action
-    from budget
-    where session_id = :parent_id
-      and coalesce(said_steps, said_tokens, said_microusd, said_repeats, said_action) is not null
-    """,
-    """
-    insert into run (session_id, name)
-    select :session_id, name
-    from run
-    where session_id = :parent_id and id in (
-      select run_id from step_copy cross join step on step.id = step_copy.old
-    )
-    order by id
-    """,
-    """
-    insert into prompt (id, text)
-    select prompt_copy.new, prompt.text
-    from prompt_copy
-    cross join prompt on prompt.id = prompt_copy.old
-    order by prompt_copy.new
-    """,
-    """
-    insert into step (
-      id, session_id, step_index, step_number, state, answer_id, run_id, call_id, occurrence,
-      dialect, path, model, streams, is_mock, raw, exact, pinned, masked, envelope_id, node_id,
-      created_ms, prompt_id, miss
-    )
-    select step_copy.new, :session_id, step_index, step_number, state, answer_copy.new,
-      case when run_id is not null then (
-        select mine.id
-        from run
-        join run as mine on mine.session_id = :session_id and mine.name = run.name
-        where run.id = run_id
-      ) end,
-      call_id, occurrence, dialect, path, model, streams, is_mock, raw, exact, pinned, masked,
-      envelope_id, node_id, created_ms, prompt_copy.new, miss
-    from step_copy
-    cross join step on step.id = step_copy.old
-    cross join prompt_copy on prompt_copy.old = step.prompt_id
-    left join answer_copy on answer_copy.old = step.answer_id
-    order by step_copy.new
-    """,
-    """
-    insert into answer (
-      id, step_id, taken_back_ms, answered_ms, provider, model, response_id, finish_reason,
-      input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
-      usage_estimated, cost_microusd, latency_ms, first_content_ms, status, form, is_sealed, text,
-      text_offset, text_length, size, pace_size, pace, content
-    )
-    select answer_copy.new, step_copy.new, taken_back_ms, answered_ms, provider, model, response_id,
-      finish_reason, input_tokens, output_tokens, cached_tokens, cache_write_tokens,
-      reasoning_tokens, usage_estimated, cost_microusd, latency_ms, first_content_ms, status, form,
-      is_sealed, text, text_offset, text_length, size, pace_size, pace, content
-    from answer_copy
-    cross join answer on answer.id = answer_copy.old
-    cross join step_copy on step_copy.old = answer.step_id
-    order by answer_copy.new
-    """,
-    """
-    insert into answer_tail (answer_id, position, pace, size, content)
-    select answer_copy.new, position, pace, size, content
-    from answer_copy
-    cross join answer_tail on answer_tail.answer_id = answer_copy.old
-    order by answer_copy.new
-    """,
-    """
-    insert into tool_call (
-      answer_id, choice, position, session_id, call_id, name, kind, quote_offset, quote_length,
-      size, arguments
-    )
-    select answer_copy.new, choice, position, :session_id, call_id, name, kind, quote_offset,
-      quote_length, size, arguments
-    from answer_copy
-    cross join tool_call on tool_call.answer_id = answer_copy.old
-    order by answer_copy.new
-    """,
-    """
-    insert into attempt (
-      step_id, position, provider, model, started_ms, ended_ms, status, error_code, error,
-      first_byte_ms, dropped, excerpt
-    )
-    select step_copy.new, position, provider, model, started_ms, ended_ms, status, error_code,
-      error, first_byte_ms, dropped, excerpt
-    from step_copy
-    cross join attempt on attempt.step_id = step_copy.old
-    order by step_copy.new
-    """,
-    """
-    insert into alias (session_id, exact, step_id)
-    select :session_id, exact, step_copy.new
-    from step_copy
-    cross join alias on alias.step_id = step_copy.old
-    where alias.session_id = :parent_id
-    """,
-    """
-    insert into round (root_id, number, answer_id)
-    select root.new, round.number, own.new
-    from answer_copy as root
-    cross join round on round.root_id = root.old
-    cross join answer_copy as own on own.old = round.answer_id
-    """,
-    # It is borrowed unless all that was asked about the answer, or about a round after it, is
-    # decided here too.
-    """
-    insert into delivered (
-      answer_id, status, form, is_sealed, size, pace_size, pace, content, is_borrowed
-    )
-    select answer_copy.new, status, form, is_sealed, size, pace_size, pace, content,
-      is_borrowed or exists (
-        select 1
-        from (
-          select answer_copy.old as answer_id
-          union all
-          select round.answer_id from round where round.root_id = answer_copy.old
-        ) as seen
-        join approval on approval.answer_id = seen.answer_id
-        where generation = 0 and kind <> 'request' and case
-          when is_approved is null then 1
-          when :inherits then 0
-          else is_approved = 1 or follows <> 'continue'
-        end
-      )
-    from answer_copy
-    cross join delivered on delivered.answer_id = answer_copy.old
-    """,
-    """
-    insert into revision (
-      answer_id, session_id, replaces_id, kind, made_by, reason, size, request
-    )
-    select answer_copy.new, :session_id, replaced.new, kind, made_by, reason, size, request
-    from answer_copy
-    cross join revision on revision.answer_id = answer_copy.old
-    join answer_copy as replaced on replaced.old = revision.replaces_id
-    """,
-    """
-    insert into set_aside (answer_id)
-    select answer_copy.new
-    from answer_copy
-    cross join set_aside on set_aside.answer_id = answer_copy.old
-    """,
-    # What is decided there and here as well: see `store.forks.goes_along`.
-    """
-    insert into approval (
-      name, session_id, step_id, answer_id, kind, choice, position, digest, generation, tool,
-      call_id, rule, why, on_reject, deadline_ms, created_ms, asked_ms, is_approved, decided_ms,
-      decided_by, reason, follows, edited_size, edited, size, arguments, is_quiet, replaced_ms
-    )
-    select 'apr_' || lower(hex(randomblob(10))), :session_id, step_copy.new, answer_copy.new, kind,
-      choice, position, digest, generation, tool, call_id, rule, why, on_reject, deadline_ms,
-      created_ms, asked_ms, is_approved, decided_ms, decided_by, reason, follows, edited_size,
-      edited, size, arguments, is_quiet, replaced_ms
-    from approval
-    join step_copy on step_copy.old = approval.step_id
-    left join answer_copy on answer_copy.old = approval.answer_id
-    where approval.session_id = :parent_id and is_approved is not null and generation = 0
-      and kind <> 'budget'
-      and (:inherits or (kind <> 'request' and is_approved = 0 and follows = 'continue'))
-    order by approval.id
-    """,
-    # What was done before the first step that is not shared is not done again. In the same
-    # millisecond nobody knows which was first; then it was done.
-    """
-    insert into durable_call (
-      name, session_id, digest, occurrence, tool, key, call_id, state, created_ms, begun_ms, runs,
-      outcome, finished_ms, settled_as, settled_by, settled_why, settled_ms, size, arguments,
-      edited_size, edited, value_size, value
-    )
-    select 'dur_' || lower(hex(randomblob(10))), :session_id, digest,
-      row_number() over (partition by digest order by occurrence) - 1, tool, key, call_id, state,
-      created_ms, begun_ms, runs, outcome, finished_ms, settled_as, settled_by, settled_why,
-      settled_ms, size, arguments, edited_size, edited, value_size, value
-    from durable_call
-    where session_id = :parent_id and state = 'done' and forgotten_ms is null
-      and created_ms <= coalesce(
-        (
-          select min(created_ms)
-          from step
-          where session_id = :parent_id and rolled_back_ms is null
-            and (step_index >= :index or step_number >= :step_number)
-        ),
-        created_ms
-      )
-    order by id
-    """,
-)
+    def values(self) -> dict[str, object]:
+        """Return what the statements are given."""
+        before = self.ask.before or Place()
+        return {
+            "session_id": self.session_id,
+            "parent_id": self.parent_id,
+            "parent": self.parent,
+            "name": self.name,
+            "at_ms": self.at_ms,
+            "title": self.title,
+            "by": maybe_readable(self.ask.by),
+            "inherits": self.ask.inherits_decisions,
+            "index": before.index,
+            "step_number": before.step_number,
+            "end_index": self.end_index,
+            "seen_answer_id": self.seen_answer_id,
+            "last_durable_id": self.last_durable_id,
+            "durables_until_ms": self.durables_until_ms,
+            "from_index": self.from_index,
+            "from_durable_id": self.from_durable_id,
+            "steps": self.steps,
+            "last_index": self.last_index,
+            "last_number": self.last_number,
+            "last_answer_id": self.last_answer_id,
+        }
 
 
 class ForkRecorder:
-    """The writing method about forks, bound to the writing connection."""
+    """The writing methods about forks, bound to the writing connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.cursor().execute
+        self._steps = StepCopier(self._execute)
 
-    _FIND = "select id, title from session where name = ?"
+    # --- the first slice --------------------------------------------------------------------
 
-    _LAST_IDS = """
+    def begin(
+        self,
+        session: str,
+        name: str,
+        ask: ForkAsk,
+        at_ms: int,
+        but_not: Collection[int] = (),
+        *,
+        whole: bool = False,
+    ) -> Copying | None:
+        """Begin the session `name` as a fork; see `Store.fork_session`. None = it is made; what
+        comes back otherwise is for `copy_some`.
+
+        `whole`: make it at once, however long that takes.
+        """
+        copying = self._reserve(session, name, ask, at_ms, but_not)
+        copying = self.copy_some(copying, whole=whole)
+        if not copying.is_copied():
+            return copying
+        is_made = self.publish(copying)
+        assert is_made, "nobody else writes in this transaction"
+        return None
+
+    _FIND = "select id, title, next_index from session where name = ?"
+
+    _IS_TAKEN = """
+        select 1 from session where name = :name
+        union all
+        select 1 from leftover where kind = 'fork' and name = :name
+        """
+
+    _RESERVE = f"insert into leftover (kind, id, name) values ('fork', {NEXT_SESSION_ID}, ?)"
+
+    _FIND_RESERVED = "select id from leftover where kind = 'fork' and name = ?"
+
+    _SEEN = """
         select
-          coalesce((select seq from sqlite_sequence where name = 'step'), 0),
           coalesce((select seq from sqlite_sequence where name = 'answer'), 0),
-          coalesce((select max(id) from prompt), 0)
-        """
-
-    _COUNT_CHOSEN = """
-        select count(*), max(step.step_index), max(step.step_number),
-          (select max(new) from answer_copy)
-        from step_copy
-        cross join step on step.id = step_copy.old
-        """
-
-    _LAST_PROMPT = """
-        select prompt_copy.new
-        from step
-        join prompt_copy on prompt_copy.old = step.prompt_id
-        where step.session_id = ? and step.step_index = ?
-        """
-
-    _ADD_SESSION = f"""
-        insert into session (
-          id, name, created_ms, updated_ms, steps, next_index, last_step_number, prompt_id, title,
-          parent, said, fork_of, fork_step_number, fork_index, forked_by, shared_steps,
-          shared_answer_id, idle_ms
-        )
-        select {NEXT_SESSION_ID}, :name, :at_ms, :at_ms, :steps, :next_index, :last_number,
-          :last_prompt_id, :title, parent, said, :parent, :step_number, :index, :by, :steps,
-          :last_answer_id, :at_ms
-        from session
-        where id = :parent_id
+          (select coalesce(max(number), 0) from rollback where session_id = :parent_id),
+          coalesce((select seq from sqlite_sequence where name = 'durable_call'), 0),
+          (
+            select min(created_ms)
+            from step
+            where coalesce(:index, :step_number) is not null
+              and session_id = :parent_id and rolled_back_ms is null
+              and (step_index >= :index or step_number >= :step_number)
+          )
         """
 
     _LAST_PLACE = """
@@ -314,97 +161,179 @@ class ForkRecorder:
         where session_id = ? and rolled_back_ms is null
         """
 
-    def fork(
-        self, session: str, name: str, ask: ForkAsk, at_ms: int, but_not: Collection[int] = ()
-    ) -> None:
-        """Make the session `name` as a fork; see `Store.fork_session`."""
+    def _reserve(
+        self, session: str, name: str, ask: ForkAsk, at_ms: int, but_not: Collection[int]
+    ) -> Copying:
         row = self._execute(self._FIND, (session,)).fetchone()
         if row is None:
             raise NotFound(f"There is no session {shorten(session)!r}.")
-        if self._execute(self._FIND, (name,)).fetchone() is not None:
+        if self._execute(self._IS_TAKEN, {"name": name}).fetchone() is not None:
             raise NameTaken(name)
-        parent_id, title = row
+        parent_id, title, next_index = row
         before = ask.before or Place()
-        index, number = self._execute(self._LAST_PLACE, (parent_id,)).fetchone()
-        check_place(session, before, None if index is None else (index, number))
-        step_id, answer_id, prompt_id = self._execute(self._LAST_IDS).fetchone()
-        values: dict[str, object] = {
-            "parent_id": parent_id,
-            "parent": session,
-            "name": name,
-            "at_ms": at_ms,
-            "index": before.index,
-            "step_number": before.step_number,
-            "by": maybe_readable(ask.by),
-            "title": title if ask.title is None else readable(ask.title) or None,
-            "inherits": ask.inherits_decisions,
-            "step_id": step_id,
-            "answer_id": answer_id,
-            "prompt_id": prompt_id,
-        }
-        for statement in _MAPS:
-            self._execute(statement)
-        self._execute(_CHOOSE_STEPS, values)
-        for left_out in but_not:
-            self._execute(_LEAVE_OUT, (left_out,))
-        self._execute(_CHOOSE_ANSWERS, values)
-        self._execute(_CHOOSE_PROMPTS, values)
-        count, last_index, last_number, last_answer_id = self._execute(
-            self._COUNT_CHOSEN
-        ).fetchone()
-        if not count:
-            raise nothing_before(session, ask.before)
-        (last_prompt_id,) = self._execute(self._LAST_PROMPT, (parent_id, last_index)).fetchone()
-        values |= {
-            "steps": count,
-            "next_index": last_index + 1,
-            "last_number": last_number,
-            "last_prompt_id": last_prompt_id,
-            "last_answer_id": last_answer_id or 0,
-        }
-        values["session_id"] = self._execute(self._ADD_SESSION, values).lastrowid
-        for statement in _COPIES:
-            self._execute(statement, values)
-        self._keep_precedents(values)
+        last_index, last_number = self._execute(self._LAST_PLACE, (parent_id,)).fetchone()
+        check_place(session, before, None if last_index is None else (last_index, last_number))
+        self._execute(self._RESERVE, (name,))
+        (session_id,) = self._execute(self._FIND_RESERVED, (name,)).fetchone()
+        self._steps.begin(session_id)
+        place = {"parent_id": parent_id, "index": before.index, "step_number": before.step_number}
+        answer_id, rollback, durable_id, until_ms = self._execute(self._SEEN, place).fetchone()
+        return Copying(
+            session_id=session_id,
+            parent_id=parent_id,
+            parent=session,
+            name=name,
+            ask=ask,
+            but_not=but_not,
+            at_ms=at_ms,
+            title=title if ask.title is None else readable(ask.title) or None,
+            end_index=next_index if before.index is None else min(before.index, next_index),
+            seen_answer_id=answer_id,
+            seen_rollback=rollback,
+            last_durable_id=durable_id,
+            durables_until_ms=until_ms,
+        )
 
-    # Those of the session itself go first: they are newer than what it had from another.
-    _DECISIONS = """
-        select step_copy.new, answer_copy.new, choice, position, kind, digest, is_approved,
-          decided_by, reason, edited_size, edited, follows, decided_ms
-        from approval
-        join answer_copy on answer_copy.old = approval.answer_id
-        join step_copy on step_copy.old = approval.step_id
-        where approval.session_id = :parent_id and is_approved is not null and generation = 0
-          and kind <> 'request' and not :inherits and (is_approved = 1 or follows <> 'continue')
-        order by approval.id
+    # --- slices -----------------------------------------------------------------------------
+
+    def copy_some(self, copying: Copying, *, whole: bool = False) -> Copying:
+        """Copy what can be in `SLICE_S`, at least something; or all of it."""
+        until_s = inf if whole else monotonic_s() + SLICE_S
+        while True:
+            if copying.from_index is not None:
+                copying = self._copy_steps(copying)
+            elif copying.from_durable_id is not None:
+                copying = self._copy_durables(copying, copying.from_durable_id)
+            if copying.is_copied() or monotonic_s() >= until_s:
+                return copying
+
+    def _copy_steps(self, copying: Copying) -> Copying:
+        batch = self._steps.copy(copying.values(), copying.but_not)
+        copying = replace(copying, from_index=batch.next_index, steps=copying.steps + batch.steps)
+        if batch.last_index is None or batch.last_number is None:
+            return copying
+        return replace(
+            copying,
+            last_index=batch.last_index,
+            last_number=max(copying.last_number, batch.last_number),
+            last_answer_id=batch.last_answer_id or copying.last_answer_id,
+        )
+
+    _LAST_OF_DURABLES = """
+        select max(id)
+        from (
+          select id
+          from durable_call
+          where session_id = :parent_id and id > :from_durable_id and id <= :last_durable_id
+          order by id
+          limit :at_once
+        )
         """
 
-    _OLDER = """
-        select step_copy.new, precedents
+    # What was done before the first step that is not shared is not done again. In the same
+    # millisecond nobody knows which was first; then it was done.
+    _COPY_DURABLES = """
+        insert into durable_call (
+          name, session_id, digest, occurrence, tool, key, call_id, state, created_ms, begun_ms,
+          runs, outcome, finished_ms, settled_as, settled_by, settled_why, settled_ms, size,
+          arguments, edited_size, edited, value_size, value
+        )
+        select 'dur_' || lower(hex(randomblob(10))), :session_id, digest,
+          coalesce(
+            (
+              select max(mine.occurrence) + 1
+              from durable_call as mine
+              where mine.session_id = :session_id and mine.digest = durable_call.digest
+            ),
+            0
+          ) + row_number() over (partition by digest order by occurrence) - 1,
+          tool, key, call_id, state, created_ms, begun_ms, runs, outcome, finished_ms, settled_as,
+          settled_by, settled_why, settled_ms, size, arguments, edited_size, edited, value_size,
+          value
+        from durable_call
+        where session_id = :parent_id and id > :from_durable_id and id <= :last_id
+          and state = 'done' and forgotten_ms is null
+          and (:durables_until_ms is null or created_ms <= :durables_until_ms)
+        order by id
+        """
+
+    def _copy_durables(self, copying: Copying, from_id: int) -> Copying:
+        values = copying.values() | {"at_once": DURABLES_AT_ONCE}
+        (last_id,) = self._execute(self._LAST_OF_DURABLES, values).fetchone()
+        if last_id is not None:
+            self._execute(self._COPY_DURABLES, values | {"last_id": last_id})
+        return replace(copying, from_durable_id=last_id)
+
+    # --- the end ----------------------------------------------------------------------------
+
+    _STANDS = """
+        select coalesce((select max(number) from rollback where session_id = :parent_id), 0)
         from session
-        join step on step.session_id = session.id
-        join step_copy on step_copy.old = step.id
-        where session.id = :parent_id and session.fork_of is not null and precedents is not null
+        where id = :parent_id and name = :parent
         """
 
-    _NEW_ANSWER = "select new from answer_copy where old = ?"
+    _LET_GO = "delete from leftover where kind = 'fork' and id = ?"
 
-    _SET_PRECEDENTS = "update step set precedents = ? where id = ?"
+    _ADD_SESSION = """
+        insert into session (
+          id, name, created_ms, updated_ms, steps, next_index, last_step_number, prompt_id, title,
+          parent, said, fork_of, fork_step_number, fork_index, forked_by, shared_steps,
+          shared_answer_id, idle_ms
+        )
+        select :session_id, :name, :at_ms, :at_ms, :steps, :last_index + 1, :last_number,
+          (select prompt_id from step where session_id = :session_id and step_index = :last_index),
+          :title, parent, said, :parent, :step_number, :index, :by, :steps, :last_answer_id, :at_ms
+        from session
+        where id = :parent_id
+        """
 
-    def _keep_precedents(self, values: Mapping[str, object]) -> None:
-        """Write beside the steps what was decided about their calls and is not decided here."""
-        session = str(values["parent"])
-        found: dict[int, list[Row]] = {}
-        for step_id, *place, approved, by, reason, size, edited, then, at_ms in self._execute(
-            self._DECISIONS, values
-        ).fetchall():
-            arguments = None if edited is None else unpack_text(size, edited)
-            decision = Decision(bool(approved), by, reason, arguments, then)
-            row = precedent_row(tuple(place), Earlier(session, decision, at_ms))
-            found.setdefault(step_id, []).append(row)
-        for step_id, text in self._execute(self._OLDER, values).fetchall():
-            for row in read_precedents(text):
-                (answer_id,) = self._execute(self._NEW_ANSWER, (row["answer"],)).fetchone()
-                found.setdefault(step_id, []).append(row | {"answer": answer_id})
-        for step_id, rows in found.items():
-            self._execute(self._SET_PRECEDENTS, (encode_precedents(rows), step_id))
+    _COPY_TAGS = """
+        insert into tag (session_id, name, value)
+        select :session_id, name, value
+        from tag
+        where session_id = :parent_id
+        """
+
+    # What its agent said goes along, since it is known to have been said; what a person set, and
+    # how far people let the other one go on, does not.
+    _COPY_BUDGET = """
+        insert into budget (
+          session_id, said_steps, said_tokens, said_microusd, said_repeats, said_action
+        )
+        select :session_id, said_steps, said_tokens, said_microusd, said_repeats, said_action
+        from budget
+        where session_id = :parent_id
+          and coalesce(said_steps, said_tokens, said_microusd, said_repeats, said_action)
+            is not null
+        """
+
+    def publish(self, copying: Copying) -> bool:
+        """Have a copied fork be a session. False = the other one was rolled back, restored, edited
+        or deleted since the fork began: `abandon` it, and begin anew."""
+        values: Mapping[str, object] = copying.values()
+        row = self._execute(self._STANDS, values).fetchone()
+        if row is None or row[0] != copying.seen_rollback:
+            return False
+        # An agent may have begun a session of that name.
+        if self._execute(self._FIND, (copying.name,)).fetchone() is not None:
+            raise NameTaken(copying.name)
+        if not copying.steps:
+            raise nothing_before(copying.parent, copying.ask.before)
+        for statement in (self._ADD_SESSION, self._COPY_TAGS, self._COPY_BUDGET):
+            self._execute(statement, values)
+        self._execute(self._LET_GO, (copying.session_id,))
+        self._steps.forget(copying.session_id)
+        return True
+
+    _LEAVE = "update leftover set kind = 'session', name = null where kind = 'fork' and id = ?"
+
+    def abandon(self, copying: Copying) -> None:
+        """Leave what was copied to the removal."""
+        self._execute(self._LEAVE, (copying.session_id,))
+        self._steps.forget(copying.session_id)
+
+    _LEAVE_ALL = "update leftover set kind = 'session', name = null where kind = 'fork'"
+
+    def abandon_all(self) -> None:
+        """Leave what a dead process was copying to the removal."""
+        self._execute(self._LEAVE_ALL)

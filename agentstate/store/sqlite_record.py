@@ -421,9 +421,10 @@ class Recorder:
         """
 
     def mark_interrupted(self) -> int:
-        """End the claims of a dead process; return how many have no answer from before."""
+        """End claims and forks of a dead process; return how many have no answer from before."""
         (lost_count,) = self._execute(self._COUNT_LOST).fetchone()
         self._execute(self._END_LOST)
+        self.forks.abandon_all()
         return int(lost_count)
 
     # --- replays ----------------------------------------------------------------------------

@@ -52,12 +52,12 @@ _OF_ANSWER = (
 )
 
 
-# The id of a session that is being removed is not free yet.
+# The id of a session that is being removed, or made, is not free.
 NEXT_SESSION_ID = """
     (
       select 1 + max(
         coalesce((select max(id) from session), 0),
-        coalesce((select max(id) from leftover where kind = 'session'), 0)
+        coalesce((select max(id) from leftover where kind in ('session', 'fork')), 0)
       )
     )
     """

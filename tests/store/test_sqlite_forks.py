@@ -6,7 +6,7 @@ import asyncio
 import random
 import shutil
 import sqlite3
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,17 @@ from hypothesis.stateful import rule
 
 from agentstate.ground.canonical import JSON
 from agentstate.ground.control import Place
-from agentstate.ground.errors import StoreError
+from agentstate.ground.errors import NotFound, StoreError
 from agentstate.ground.forks import ForkAsk
 from agentstate.ground.records import Query
-from agentstate.store import sqlite_removal
+from agentstate.store import sqlite_forks, sqlite_forks_record, sqlite_forks_rows, sqlite_removal
 from agentstate.store.base import Store
 from agentstate.store.forks import NameTaken
 from agentstate.store.sqlite import SqliteStore
-from agentstate.store.sqlite_forks_record import ForkRecorder
+from agentstate.store.sqlite_file import open_writer
+from agentstate.store.sqlite_forks_record import Copying, ForkRecorder
+from agentstate.store.sqlite_forks_rows import StepCopier
+from agentstate.store.sqlite_record import Recorder
 from agentstate.store.sqlite_removal import RemovalRecorder
 from tests.store.contract import (
     START_MS,
@@ -52,9 +55,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "record.db"
 
 
+@pytest.fixture
+def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have forks take one step at a time, each in a transaction of its own."""
+    monkeypatch.setattr(sqlite_forks_record, "SLICE_S", 0.0)
+    monkeypatch.setattr(sqlite_forks_record, "DURABLES_AT_ONCE", 1)
+    monkeypatch.setattr(sqlite_forks_rows, "STEPS_AT_ONCE", 1)
+
+
 class TestSqliteForks(ForkContract):
     @pytest.fixture
     def make_store(self, path: Path) -> MakeStore:
+        return lambda: SqliteStore(path)
+
+
+class TestSqliteForksStepByStep(ForkContract):
+    @pytest.fixture
+    def make_store(self, path: Path, step_by_step: None) -> MakeStore:
         return lambda: SqliteStore(path)
 
 
@@ -428,8 +445,8 @@ def test_a_fork_that_fails_leaves_nothing(path: Path, monkeypatch: pytest.Monkey
     async def scenario(store: SqliteStore) -> None:
         await run_of(store, 3)
         with monkeypatch.context() as full:
-            full.setattr(ForkRecorder, "_SET_PRECEDENTS", "update nowhere set a = ? where b = ?")
-            full.setattr(ForkRecorder, "_DECISIONS", "select * from nowhere")
+            full.setattr(StepCopier, "_SET_PRECEDENTS", "update nowhere set a = ? where b = ?")
+            full.setattr(StepCopier, "_DECISIONS", "select * from nowhere")
             with pytest.raises(Exception, match="nowhere"):
                 await fork(store)
         assert (await store.read_totals())["steps"] == 3
@@ -461,3 +478,262 @@ def test_two_who_fork_at_once_get_a_fork_each(path: Path) -> None:
         assert sorted(made) == [f"s-fork-{number}" for number in (1, 2, 3, 4)]
 
     run(path, scenario)
+
+
+# --- forks in slices, and what comes in between ---------------------------------------------------
+
+Between = Callable[[Callable[[SqliteStore, int], Awaitable[object]]], None]
+
+
+@pytest.fixture
+def between(step_by_step: None, monkeypatch: pytest.MonkeyPatch) -> Between:
+    """Return a function that takes what is to be done before each further slice of a fork; that is
+    told the number of the slice, from 1."""
+
+    def do(act: Callable[[SqliteStore, int], Awaitable[object]]) -> None:
+        original = SqliteStore._copy_some
+        count = 0
+
+        async def copy_some(store: SqliteStore, copying: Copying) -> Copying:
+            nonlocal count
+            count += 1
+            await act(store, count)
+            return await original(store, copying)
+
+        monkeypatch.setattr(SqliteStore, "_copy_some", copy_some)
+
+    return do
+
+
+def test_others_write_while_a_fork_is_made_and_do_not_see_it(path: Path, between: Between) -> None:
+    seen: list[object] = []
+
+    async def act(store: SqliteStore, count: int) -> None:
+        await run_of(store, 1, first=count, session="other")
+        await run_of(store, 1, first=10 + count)
+        seen.append(await store.read_session("s-fork-1"))
+        rows = (await store.list_sessions(Query(limit=10))).rows
+        assert {row.session for row in rows} == {"s", "other"}
+
+    async def scenario(store: SqliteStore) -> None:
+        await run_of(store, 5)
+        between(act)
+        name = await fork(store)
+        assert seen == [None] * len(seen)
+        assert len(seen) >= 5
+        assert await active_of(store, name) == [0, 1, 2, 3, 4]  # as it stood when it began
+        assert len(await active_of(store, "other")) == len(seen)
+        for step in (await store.list_steps(Query(session=name))).rows:
+            answer = await store.read_answer(step.step_id)
+            assert answer is not None
+        await delete(store, name)
+        await delete(store, "other")
+        await delete(store)
+
+    run(path, scenario)
+    assert rows_left(path) == {}
+
+
+def test_what_is_rolled_back_while_a_fork_is_made_is_not_half_in_it(
+    path: Path, between: Between
+) -> None:
+    async def act(store: SqliteStore, count: int) -> None:
+        if count == 2:
+            await store.roll_back("s", Place(index=1), at_ms=LATER_MS)
+
+    async def scenario(store: SqliteStore) -> None:
+        await run_of(store, 5)
+        between(act)
+        name = await fork(store)
+        assert await active_of(store, name) == [0]
+        await delete(store)
+        await delete(store, name)
+
+    run(path, scenario)
+    assert rows_left(path) == {}
+
+
+def test_a_session_that_is_deleted_while_it_is_forked_has_no_fork(
+    path: Path, between: Between
+) -> None:
+    async def act(store: SqliteStore, count: int) -> None:
+        if count == 2:
+            await delete(store)
+
+    async def scenario(store: SqliteStore) -> None:
+        await run_of(store, 5)
+        between(act)
+        with pytest.raises(NotFound, match="no session 's'"):
+            await fork(store)
+        await store.finish_removals()
+
+    run(path, scenario)
+    assert rows_left(path) == {}
+
+
+def test_an_agent_may_take_the_name_of_a_fork_that_is_made(path: Path, between: Between) -> None:
+    async def act(store: SqliteStore, count: int) -> None:
+        if count == 2:
+            await run_of(store, 1, session="mine")
+
+    async def scenario(store: SqliteStore) -> None:
+        await run_of(store, 5)
+        between(act)
+        with pytest.raises(NameTaken):
+            await fork(store, session="mine")
+        await store.finish_removals()
+        assert await active_of(store, "mine") == [0]
+        await delete(store, "mine")
+        await delete(store)
+
+    run(path, scenario)
+    assert rows_left(path) == {}
+
+
+def test_a_step_that_is_asked_again_while_it_is_forked_is_not_shared(
+    path: Path, between: Between
+) -> None:
+    async def scenario(store: SqliteStore) -> None:
+        await run_of(store, 5)
+        flying, answered = [await store.find_step("s", index) for index in (3, 4)]
+        assert flying is not None
+        assert answered is not None
+
+        async def act(store: SqliteStore, count: int) -> None:
+            if count == 1:
+                for step in (flying, answered):
+                    await store.claim_step(claim_of("again", step_id=step.step_id))
+                await store.record_answer(checkpoint_of(answered.step_id))
+
+        between(act)
+        name = await fork(store)
+        row = await store.read_session(name)
+        assert row is not None
+        assert (row.steps, await active_of(store, name)) == (3, [0, 1, 2])
+
+    run(path, scenario)
+
+
+def test_two_who_fork_much_at_once_get_a_fork_each(path: Path, step_by_step: None) -> None:
+    async def scenario(store: SqliteStore) -> None:
+        await run_of(store, 5)
+        made = await asyncio.gather(*(fork(store) for _ in range(4)))
+        assert sorted(made) == [f"s-fork-{number}" for number in (1, 2, 3, 4)]
+        for name in made:
+            assert await active_of(store, name) == [0, 1, 2, 3, 4]
+        with pytest.raises(NameTaken):
+            await asyncio.gather(*(fork(store, session="mine") for _ in range(2)))
+
+    run(path, scenario)
+    assert dangling(path) == []
+
+
+def test_a_kill_at_any_moment_of_a_fork_leaves_none(
+    path: Path, tmp_path: Path, between: Between
+) -> None:
+    copies: list[Path] = []
+
+    async def act(store: SqliteStore, count: int) -> None:
+        copy = tmp_path / f"killed-{count}"
+        copy.mkdir()
+        for ending in ("", "-wal"):
+            shutil.copy(f"{path}{ending}", copy / f"record.db{ending}")
+        copies.append(copy / "record.db")
+
+    async def scenario(store: SqliteStore) -> None:
+        await run_of(store, 4)
+        between(act)
+        await fork(store)
+
+    async def look(store: SqliteStore) -> None:
+        await store.finish_removals()
+        assert await store.read_session("s-fork-1") is None
+        assert (await store.read_totals())["steps"] == 4
+        assert await active_of(store) == [0, 1, 2, 3]
+        await delete(store)
+
+    run(path, scenario)
+    assert len(copies) >= 4
+    for copy in copies:
+        assert rows_left(copy)["step"] > 4
+        run(copy, look)
+        assert rows_left(copy) == {}
+
+
+def test_a_fork_that_the_end_of_the_process_stops_is_none(
+    path: Path, between: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_forks, "STOP_S", 0.01)
+    is_waiting = asyncio.Event()
+
+    async def act(store: SqliteStore, count: int) -> None:
+        if count == 2:
+            is_waiting.set()
+            await asyncio.Event().wait()
+
+    async def begin(store: SqliteStore) -> None:
+        await run_of(store, 5)
+        between(act)
+        forking = asyncio.ensure_future(fork(store))
+        await is_waiting.wait()
+        await store.close()
+        with pytest.raises(StoreError, match="closed before the fork"):
+            await forking
+
+    async def look(store: SqliteStore) -> None:
+        await store.finish_removals()
+        assert (await store.read_totals())["steps"] == 5
+        await delete(store)
+
+    run(path, begin)
+    run(path, look)
+    assert rows_left(path) == {}
+
+
+# --- what a fork costs ----------------------------------------------------------------------------
+
+
+def test_a_fork_costs_as_many_statements_as_it_has_batches(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_forks_rows, "STEPS_AT_ONCE", 10)
+
+    def count_statements(before: int) -> int:
+        statements: list[str] = []
+        connection.set_trace_callback(statements.append)
+        name = f"f{before}"
+        connection.execute("begin")
+        recorder.forks.begin("s", name, ForkAsk(Place(index=before)), LATER_MS, whole=True)
+        connection.execute("commit")
+        connection.set_trace_callback(None)
+        return len(statements)
+
+    run(path, lambda store: run_of(store, 40))
+    with closing(open_writer(path)) as connection:
+        recorder = Recorder(connection)
+        one, two, four = (count_statements(steps) for steps in (9, 19, 39))
+    assert two - one < 50  # with 10 steps more
+    assert four - two == 2 * (two - one)
+
+
+def test_a_batch_of_a_fork_looks_at_its_own_rows_alone(path: Path) -> None:
+    run(path, lambda store: run_of(store, 3))
+    with closing(open_writer(path)) as connection:
+        executed: dict[str, Any] = {}
+
+        def note(statement: str, values: Any = ()) -> sqlite3.Cursor:
+            executed[statement] = values
+            return connection.execute(statement, values)
+
+        copier = StepCopier(note)
+        recorder = ForkRecorder(connection)
+        copying = recorder._reserve("s", "f", ForkAsk(), LATER_MS, ())
+        copier.copy(copying.values(), ())
+        found = connection.execute("select name from sqlite_master where type = 'table'")
+        tables = {name for (name,) in found} - {"sqlite_sequence"}  # of a few rows
+        for statement, values in executed.items():
+            plan = connection.execute(f"explain query plan {statement}", values)
+            for step in (row[3] for row in plan):
+                assert "BLOOM" not in step, statement  # made by a look at a whole table
+                kind, name, *_ = step.split()
+                assert kind != "SCAN" or name not in tables, (step, statement)
