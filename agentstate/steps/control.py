@@ -22,7 +22,10 @@ from agentstate.store.base import Store
 
 log = logging.getLogger("agentstate.control")
 
-REMOVAL_S = 20.0  # less than a client waits for an answer; the removal itself takes what it takes
+# How long a deletion waits for its removal, which itself takes what it takes. Where nobody goes on
+# with it afterwards: less than a client waits for an answer.
+REMOVAL_S = 20.0
+SERVED_REMOVAL_S = 0.1  # in a server: that of a short session is over by then
 
 _KINDS: dict[SettableStatus, EventKind] = {
     "COMPLETED": "session.completed",
@@ -33,8 +36,10 @@ _KINDS: dict[SettableStatus, EventKind] = {
 class Control:
     """The verbs. One per server."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, removal_s: float = REMOVAL_S) -> None:
+        """Speak for a store; `removal_s`: what `delete` waits at most for the removal."""
         self._store = store
+        self._removal_s = removal_s
         # Who is told, once it is written; a server sets them.
         self.on_turn: Callable[[Rollback], None] = _tell_nobody
         self.on_resume: Callable[[str], None] = _tell_nobody
@@ -109,7 +114,7 @@ class Control:
             deletion.weight.steps,
         )
         try:
-            async with asyncio.timeout(REMOVAL_S):
+            async with asyncio.timeout(self._removal_s):
                 await self._store.finish_removals()
         except (TimeoutError, StoreError):
             return deletion, False

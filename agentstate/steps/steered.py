@@ -6,7 +6,7 @@ from functools import partial
 
 from agentstate.ground.control import Rollback
 from agentstate.steps.air import Air
-from agentstate.steps.control import Control
+from agentstate.steps.control import SERVED_REMOVAL_S, Control
 from agentstate.steps.recording import Services
 from agentstate.steps.reruns import Reruns
 from agentstate.steps.revisions import Revisions
@@ -15,7 +15,7 @@ from agentstate.steps.routing import Targets
 
 def control_of(services: Services, air: Air) -> Control:
     """Return the verbs, with all told that keep something of a run in memory."""
-    control = Control(services.store)
+    control = Control(services.store, removal_s=SERVED_REMOVAL_S)
 
     def deleted(session: str) -> None:
         air.drop(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from agentstate.doors.front import FrontDoor
 from agentstate.ground.settings import BudgetSettings
 from agentstate.steps.budget import Budgets
 from agentstate.steps.control import Control
+from agentstate.store.memory import MemoryStore
 from agentstate.wire.endpoint import Router
 from tests.doors import test_control_api
 from tests.store.contract_control import active_of, run_of
@@ -40,8 +42,6 @@ class Room(test_control_api.Room):
 
 
 def play(test: Callable[[Room], Awaitable[None]]) -> None:
-    import asyncio
-
     async def main() -> None:
         room = Room()
         await room.store.open()
@@ -151,6 +151,20 @@ def test_a_dry_run_deletes_nothing_and_a_deletion_does() -> None:
             assert status == 404
         assert await active_of(room.store, "mine") == [0, 1, 2, 3, 4]
 
+    play(scenario)
+
+
+def test_a_deletion_does_not_wait_for_a_long_removal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never_end(store: MemoryStore) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(room: Room) -> None:
+        control = Control(room.store, removal_s=0.0)
+        deletion, is_removed = await control.delete("s", by=None)
+        assert (deletion.weight.steps, is_removed) == (5, False)
+        assert await room.store.read_session("s") is None
+
+    monkeypatch.setattr(MemoryStore, "finish_removals", never_end)
     play(scenario)
 
 

@@ -13,6 +13,8 @@ from agentstate.ground.control import Change, Place
 from agentstate.ground.errors import Conflict
 from agentstate.ground.records import Query
 from agentstate.ground.settings import GateSettings
+from agentstate.steps import steered
+from agentstate.store.memory import MemoryStore
 from agentstate.wire.message import Abort, Response
 from tests.steps.scene import (
     DONE,
@@ -328,3 +330,17 @@ async def _read_cut(response: Response) -> bytes:
 
 async def _soon(exchange: FakeExchange) -> FakeExchange:
     return exchange
+
+
+def test_a_server_says_that_a_long_removal_goes_on_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never_end(store: MemoryStore) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario(scene: Scene) -> None:
+        await agent(scene, 2)
+        _, is_removed = await scene.control.delete("s", by=None)
+        assert not is_removed
+
+    monkeypatch.setattr(MemoryStore, "finish_removals", never_end)
+    monkeypatch.setattr(steered, "SERVED_REMOVAL_S", 0.0)
+    play(scenario)
