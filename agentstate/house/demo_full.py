@@ -110,8 +110,10 @@ def _print_table(played: list[Played], took_s: float) -> None:
 
 
 def _keep(stage: Stage) -> None:
-    _say(f"\nThe proxy runs on, until Ctrl-C; then its record goes too:\n{stage.url}/dashboard/")
+    # The line is inside: who reads it may press Ctrl-C at once.
     with suppress(KeyboardInterrupt):
+        _say("\nThe proxy runs on, until Ctrl-C; then its record goes too:")
+        _say(f"{stage.url}/dashboard/")
         threading.Event().wait()
 
 
