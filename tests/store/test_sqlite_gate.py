@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, MultipleResults, invariant, multiple, ru
 from agentstate.ground.approvals import Approval, ApprovalPage, Decision
 from agentstate.ground.chat import ToolCall, Usage
 from agentstate.ground.errors import AlreadyDecided, NotFound, StoreError
-from agentstate.ground.records import Query
+from agentstate.ground.records import Query, SessionPage
 from agentstate.store import sqlite_gate, sqlite_gate_read, sqlite_gate_record
 from agentstate.store.base import Store
 from agentstate.store.sqlite import SqliteStore
@@ -100,7 +100,7 @@ class GateComparison(Comparison):
         return outcomes[0]
 
     def _plain(self, which: int, found: Any) -> Any:
-        """Put a number in place of each approval's name."""
+        """Put a number in place of each approval's name; take out of cursors a store's own."""
         names = self._names[which]
         match found:
             case Approval():
@@ -108,6 +108,10 @@ class GateComparison(Comparison):
                 return replace(found, approval_id=str(number))
             case ApprovalPage():
                 return replace(found, rows=self._plain(which, found.rows))
+            case SessionPage():
+                # One gives the number of a session that was deleted to the next; cursors hold it.
+                more = None if found.next_cursor is None else "there are more"
+                return replace(found, next_cursor=more)
             case tuple():
                 return tuple(self._plain(which, one) for one in found)
         return found
