@@ -145,6 +145,7 @@ class App:
                     self._loaded,
                     LoginEndpoints(self._guard, is_tls=self._tls is not None),
                     settings.secrets,
+                    services.redactor,
                 )
             ),
             Assets(),

@@ -6,7 +6,6 @@ come to it are one run, so the n-th of several equal ones gets the n-th recorded
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +17,10 @@ from agentstate.ground.canonical import parse
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import SettingError
 from agentstate.ground.records import Query, StepRow
+from agentstate.ground.redaction import redact_text
 from agentstate.ground.settings import GateSettings, Settings, StoreSettings
 from agentstate.house.cassette_export import Cassette, TapeOrder
 from agentstate.house.cassette_import import Imported
-from agentstate.house.export_redact import redact_text
 from agentstate.steps.offline import Missed
 from agentstate.store import open_store
 from agentstate.store.base import LIST_LIMIT_MAX, Store
@@ -124,7 +123,7 @@ def missed_lines(missed: Missed) -> Iterator[str]:
     yield f"    {inert(missed.why)}"
     if missed.near is not None:
         for name, value in (("sent", missed.near.sent), ("recorded", missed.near.recorded)):
-            yield f"    {name:<9} {inert(redact_text(value, Counter()))}"
+            yield f"    {name:<9} {inert(redact_text(value))}"
 
 
 def secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:

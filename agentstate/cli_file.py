@@ -28,6 +28,7 @@ from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import AgentStateError, StoreBusy, TooLarge
 from agentstate.ground.load import load_settings
+from agentstate.ground.redaction import Redactor
 from agentstate.ground.settings import Settings, read_environment
 from agentstate.steps.budget import Budgets
 from agentstate.steps.control import Control
@@ -157,7 +158,7 @@ def _open_file(settings: Settings, url: str) -> Iterator[FileRecord]:
             *ForkEndpoints(store, control).rows(),
             *RevisionEndpoints(store, Revisions(store)).rows(),
             *DurableEndpoints(store, Durables(store, gate, settings)).rows(),
-            *ExportEndpoints(store).rows(),
+            *ExportEndpoints(store, Redactor(settings.secrets, settings.redact.patterns)).rows(),
             *CassetteEndpoints(store, control, settings.secrets).rows(),
             *ApprovalEndpoints(store, gate).rows(),
         )

@@ -77,7 +77,7 @@ def summary(end: Mapping[str, Any], *, keeps_secrets: bool) -> Iterator[str]:
     if end.get("secrets"):
         yield f"secrets taken out: {_listed(end['secrets'])}; the agent that replays sees marks"
     if end.get("left_out"):
-        yield f"steps left out, since no agent got their answer: {_listed(end['left_out'])}"
+        yield f"steps left out, since no agent would get their answer: {_listed(end['left_out'])}"
     if keeps_secrets:
         yield "answers are as they came: the file is as secret as what they hold"
 

@@ -14,6 +14,7 @@ from agentstate.ground.chat import ToolCall, Usage
 from agentstate.ground.control import About, Pause, Tags
 from agentstate.ground.events import Event
 from agentstate.ground.forks import Origin
+from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 
 StepState = Literal["in_flight", "complete", "failed", "interrupted"]
 # in_flight    claimed, no answer yet             failed       no complete answer came
@@ -42,6 +43,9 @@ class RequestRecord:
     shared: tuple[tuple[str, Part], ...]  # large top-level values that repeat: tools, instructions
     list_key: str  # "messages" or "input"; '' = the body has no such list
     chain: tuple[Part, ...]  # its items in order; stored as nodes, each naming its parent
+    # Takes secrets out of what is written of it. The digests are of what was sent, so what matches
+    # stays the same.
+    redactor: Redactor = NOTHING_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,8 @@ class Checkpoint:
     is_mock: bool | None = None  # the mock provider gave it; None = if it was claimed so
     # A digest of the tool calls it asks the agent for, in canonical form; None = there are none.
     calls: bytes | None = None
+    # A key that is known was in the answer and is taken out, so it is given to nobody again.
+    is_censored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +204,7 @@ class Candidate:
     provider: str | None
     calls_tools: bool = False  # its answer asks for a tool, so its replay is evidence of a re-run
     answer_model: str | None = None  # as who answered named it; `model` is what was asked for
+    is_censored: bool = False  # see `Checkpoint.is_censored`
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,6 +146,15 @@ class ReplaySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RedactSettings:
+    """[redact]"""
+
+    patterns: tuple[str, ...] = setting(
+        (), "regular expressions for what else is written of no request", form="pattern"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class RuleSettings:
     """[[gate.rule]]: one row per rule."""
 
@@ -350,6 +359,7 @@ class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
+    redact: RedactSettings = field(default_factory=RedactSettings)
     gate: GateSettings = field(default_factory=GateSettings)
     tools: ToolSettings = field(default_factory=ToolSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)

@@ -34,8 +34,9 @@ from agentstate.house.cassette_write import (
 from agentstate.steps import aside
 from agentstate.store.base import LIST_LIMIT_MAX, Store
 
-LeftOut = Literal["refused", "waiting"]
+LeftOut = Literal["refused", "waiting", "censored"]
 # refused  a person or a rule refused it, and the run ended there
+# censored  a key was taken out of it, so it is not what the agent saw
 # waiting  a person has not decided, or the agent has not come back for what was decided
 
 
@@ -130,6 +131,8 @@ class Cassette:
         dialect = dialect_by_name(row.dialect)
         if step is None or step.answer_id is None or dialect is None:
             return "waiting"
+        if step.is_censored:
+            return "censored"
         answer = await self._read_answer(row.step_id, step.answer_id)
         if not isinstance(answer, RecordedAnswer):
             return answer

@@ -2,6 +2,8 @@
 
 Requests: always. What they match is their fingerprint, which was made of what was sent.
 
+Most secrets of a request were taken out when it was written: of those only the kind is known.
+
 Answers: what an agent is answered it mostly sends back, so a mark in the place of a secret would
 change its next request, and the step that was recorded for that would not be found. So a secret of
 an answer is taken out where no later request has it. Where one has it somebody must decide, and the
@@ -20,11 +22,16 @@ from agentstate.dialects.base import Dialect
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import BadRequest, Conflict
 from agentstate.ground.records import RecordedAnswer
+from agentstate.ground.redaction import (
+    KEY,
+    NOTHING_KNOWN,
+    count_marks,
+    find_secrets,
+    redact_text,
+)
 from agentstate.ground.secrets import KEY_CHARS_MIN, mark_of
-from agentstate.house.export_redact import find_secrets, redact, redact_text
 from agentstate.steps.reading import as_body
 
-KNOWN = "configured_key"  # the kind of a secret that is known by itself, not by its form
 SHOWN_MAX = 5  # places that a refusal names
 # What of a secret comes through every way of escaping text.
 _PLAIN = re.compile(r"[A-Za-z0-9+/=_.-]+")
@@ -43,6 +50,7 @@ class _Found:
     place: str  # of the step, for people
     kind: str
     needle: str  # that part of it which is looked for in requests
+    before: int  # how many of its kind had been taken out of the request of its own step
 
 
 class Censor:
@@ -61,10 +69,12 @@ class Censor:
         """Look at a step, those before it first."""
         if self._keeps_answers:
             return
+        marks = count_marks(request)
         if self._found:
             text = encode(request).decode("ascii")
             for found in self._found:
-                if found.needle in text:
+                # One more of its kind may be it: better asked than broken.
+                if found.needle in text or marks[found.kind] > found.before:
                     self._clashes.setdefault(
                         found.place, f"{found.place} ({found.kind}, sent again by {place})"
                     )
@@ -74,7 +84,7 @@ class Censor:
                 needle = _needle_of(secret)
                 if needle not in seen:
                     seen.add(needle)
-                    self._found.append(_Found(place, kind, needle))
+                    self._found.append(_Found(place, kind, needle, marks[kind]))
 
     def check(self) -> None:
         """Refuse what cannot be told apart: raises `SecretsInAnswers`."""
@@ -93,13 +103,15 @@ class Censor:
 
     def request(self, value: JSON) -> JSON:
         """Return a request without secrets."""
-        cleared, counts = redact(value)
-        self.counts += counts
+        cleared = NOTHING_KNOWN.value(value)
+        self.counts += count_marks(cleared)  # those that were taken out when it was recorded, too
         return _with_texts(cleared, self._without_keys) if self._keys else cleared
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
-        return self._without_keys(redact_text(text, self.counts))
+        cleared = redact_text(text)
+        self.counts += count_marks(cleared)
+        return self._without_keys(cleared)
 
     def answer(self, dialect: Dialect, answer: RecordedAnswer) -> RecordedAnswer:
         """Return an answer without secrets, or as it is if they are to be kept.
@@ -133,13 +145,13 @@ class Censor:
             yield kind, text[start:end]
         for key in self._keys:
             if key in text:
-                yield KNOWN, key
+                yield KEY, key
 
     def _without_keys(self, text: str) -> str:
         for key in self._keys:
             if count := text.count(key):
-                self.counts[KNOWN] += count
-                text = text.replace(key, mark_of(KNOWN))
+                self.counts[KEY] += count
+                text = text.replace(key, mark_of(KEY))
         return text
 
 

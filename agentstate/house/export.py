@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from agentstate import __version__
 from agentstate.ground.canonical import JSON, encode
 from agentstate.ground.errors import BadRequest
+from agentstate.ground.redaction import count_marks
 from agentstate.house.export_base import Example, Finding, Format, Part, Untaken, Wanted
 from agentstate.house.export_examples import examples
 from agentstate.house.export_forms import path_of, render
 from agentstate.house.export_lint import lint
-from agentstate.house.export_redact import redact
 from agentstate.steps.checkpoint import CHARS_PER_TOKEN
 from agentstate.store.base import Store
 
@@ -78,7 +78,8 @@ def make_line(example: Example, wanted: Wanted) -> Line:
     counts: Counter[str] = Counter()
     text, tokens = None, 0
     try:
-        cleared, counts = redact(render(example, wanted.format))
+        cleared = wanted.redactor.value(render(example, wanted.format))
+        counts = count_marks(cleared)
         assert isinstance(cleared, dict), "a line is an object"
         mended, findings = lint(cleared, wanted.format, _changes(example, wanted.format))
         if mended is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentstate.ground.canonical import JSON
+from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 
 Format = Literal["openai", "trl", "axolotl", "dpo", "kto"]
 FORMATS: tuple[Format, ...] = ("openai", "trl", "axolotl", "dpo", "kto")
@@ -40,6 +41,7 @@ class Wanted:
     images: bool = False  # keep the images of users
     split: tuple[float, int] | None = None  # share of validation (0 to 1), seed
     part: Part | None = None  # with `split`; None = both
+    redactor: Redactor = NOTHING_KNOWN  # takes out secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,24 @@ An agent says it in headers, a person through the API; both come through here.
 
 from __future__ import annotations
 
-from agentstate.ground.control import TAGS_MAX, Tags
+from dataclasses import replace
+
+from agentstate.ground.control import TAGS_MAX, About, Tags
 from agentstate.ground.errors import BadRequest, shorten
+from agentstate.ground.redaction import Redactor
 
 NAME_CHARS_MAX = 200  # a title: one line of a list
 TAG_CHARS_MAX = 64  # of a tag's name: a word or two
 VALUE_CHARS_MAX = 256  # of its value: a URL or an id
+
+
+def without_secrets(about: About, redactor: Redactor) -> About:
+    """Return what a call says of its session as it is kept."""
+    return replace(
+        about,
+        name=None if about.name is None else redactor.text(about.name),
+        tags=tuple((name, redactor.text(value)) for name, value in about.tags),
+    )
 
 
 def check_name(name: str, source: str) -> str:

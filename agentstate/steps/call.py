@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.records import Identity, RequestRecord
+from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.steps.identify import Caller, Sought, message_digest
 from agentstate.steps.target import Target
 from agentstate.wire.message import Headers
@@ -42,6 +43,7 @@ class Call:
     # The body names a guarded tool, so the answer's text may spell a call of it.
     names_guarded: bool
     is_fetch: bool = False  # it names an answer by its id, so nothing can be asked in its place
+    redactor: Redactor = NOTHING_KNOWN  # takes out what nothing on record may have: its keys, too
 
     @property
     def target(self) -> Target:
@@ -49,8 +51,15 @@ class Call:
         return self.targets[0]
 
     def slim(self) -> Call:
-        """Return the call without what is large in it and on record: it may wait for hours."""
-        ask = replace(self.ask, messages=(), envelope={}, body={})
+        """Return the call without what is large in it and on record: it may wait for hours.
+
+        A body with secrets is on record without them. It is kept, where a model may have to be
+        told how a person decided: that one needs what the agent sent.
+        """
+        may_be_held = self.names_guarded or self.ask.has_hidden_part
+        keeps_body = may_be_held and self.redactor.finds(self.ask.body)
+        body = self.ask.body if keeps_body else {}
+        ask = replace(self.ask, messages=(), envelope={}, body=body)
         record = RequestRecord(envelope={}, shared=(), list_key="", chain=())
         return replace(self, ask=ask, raw=b"", record=record)
 
@@ -65,4 +74,5 @@ class Call:
             # A text that stands for a message is in no recorded chain, but begins a conversation.
             chain=chain or tuple(map(message_digest, self.ask.messages)),
             goes_to_mock=self.target.is_mock,
+            redactor=self.redactor,
         )

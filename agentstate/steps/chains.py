@@ -18,6 +18,7 @@ from functools import partial
 from agentstate.dialects.base import Chains, Dialect
 from agentstate.ground.canonical import JSON
 from agentstate.ground.records import RecordedAnswer
+from agentstate.ground.redaction import is_redacted
 from agentstate.steps import aside
 from agentstate.steps.call import Call
 from agentstate.steps.leg import is_elsewhere
@@ -122,7 +123,8 @@ async def _written_out(
         request = await store.read_request(step_id)
         delivered = await store.read_borrowed(answer_id)
         recorded = delivered or await store.read_answer_by_id(answer_id)
-        if not isinstance(request, dict) or recorded is None:
+        # Without its secrets a request does not say what its model was asked.
+        if not isinstance(request, dict) or recorded is None or is_redacted(request):
             return None
         bytes_left -= len(recorded.content)
         if bytes_left < 0:

@@ -7,14 +7,17 @@ between the frames that were seen and the content on record.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from dataclasses import replace
 
 from agentstate.dialects.base import Ask
-from agentstate.ground.canonical import canonical, digest, parse
-from agentstate.ground.chat import Answer, Usage
+from agentstate.ground.canonical import canonical, digest, encode, parse
+from agentstate.ground.chat import Answer, Choice, Usage
 from agentstate.ground.errors import BadRequest
 from agentstate.ground.events import Event
 from agentstate.ground.prices import Prices
 from agentstate.ground.records import Attempt, Checkpoint, RecordedAnswer
+from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.steps.target import MOCK
 
 # Four characters a token is OpenAI's own rule of thumb for English; an estimate is marked as one.
@@ -99,9 +102,12 @@ def make_checkpoint(
     approval_id: str | None = None,
     event: Event | None = None,
     model: str | None = None,
+    redactor: Redactor = NOTHING_KNOWN,
 ) -> Checkpoint:
     """Gather all that is known of an answer at the moment it is committed.
 
+    A key that `redactor` knows is taken out of what is written. The agent has got it, and nobody
+    gets it again: see `Checkpoint.is_censored`.
     `model`: what the target was asked for, for an answer that names none. A stream's usage mostly
     comes after its completing frame, so nothing is estimated before the record is sealed.
     """
@@ -109,10 +115,11 @@ def make_checkpoint(
     if usage is None and recorded.is_sealed:
         usage, is_estimate = count_usage(answer, input_chars)
     model = answer.model or model or ask.model
+    recorded, answer, is_censored = censored(recorded, answer, redactor)
     return Checkpoint(
         step_id=step_id,
         answered_ms=now_ms,
-        attempts=attempts,
+        attempts=cleared_attempts(attempts, redactor),
         answer=recorded,
         provider=provider,
         model=model,
@@ -129,6 +136,57 @@ def make_checkpoint(
         event=event,
         is_mock=provider == MOCK,
         calls=calls_of(answer),
+        is_censored=is_censored,
+    )
+
+
+def cleared_attempts(attempts: Iterable[Attempt], redactor: Redactor) -> tuple[Attempt, ...]:
+    """Return attempts without secrets: an upstream's error may repeat what it was asked."""
+    return tuple(
+        replace(
+            each,
+            error=None if each.error is None else redactor.text(each.error),
+            excerpt=redactor.text(each.excerpt.decode("utf-8", "surrogateescape")).encode(
+                "utf-8", "surrogateescape"
+            ),
+        )
+        for each in attempts
+    )
+
+
+def censored(
+    recorded: RecordedAnswer, answer: Answer, redactor: Redactor
+) -> tuple[RecordedAnswer, Answer, bool]:
+    """Return an answer without keys that are known by themselves, and whether it had any.
+
+    Of a stream that has one spread over its events nothing is kept but what it says.
+    """
+    if not redactor.knows_keys:
+        return recorded, answer, False
+    content = redactor.without_keys(recorded.content)
+    headers = tuple((name, redactor.without_keys(value)) for name, value in recorded.headers)
+    choices = tuple(_choice_without(each, redactor) for each in answer.choices)
+    clear = replace(answer, choices=choices)
+    if content is recorded.content and headers == recorded.headers and clear == answer:
+        return recorded, answer, False
+    # The pieces are longer or shorter now, so how fast they came says nothing.
+    kept = replace(recorded, headers=headers, content=content, pace=b"")
+    if content is recorded.content and clear != answer:
+        # It stands in no piece as it is: escaped, or cut in two.
+        kept = replace(kept, form="body", content=encode({"censored": clear.text}))
+    return kept, clear, True
+
+
+def _choice_without(choice: Choice, redactor: Redactor) -> Choice:
+    clear = redactor.text_without_keys
+    return replace(
+        choice,
+        text=clear(choice.text),
+        refusal=None if choice.refusal is None else clear(choice.refusal),
+        reasoning=None if choice.reasoning is None else clear(choice.reasoning),
+        tool_calls=tuple(
+            replace(call, arguments=clear(call.arguments)) for call in choice.tool_calls
+        ),
     )
 
 

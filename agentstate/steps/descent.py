@@ -36,6 +36,7 @@ from agentstate.ground.chat import Answer
 from agentstate.ground.control import Ranges, ranges_of
 from agentstate.ground.lineage import PLACES_MAX
 from agentstate.ground.records import StepRow
+from agentstate.ground.redaction import NOTHING_KNOWN
 from agentstate.ground.revisions import Placed
 from agentstate.steps import aside
 from agentstate.steps.reading import read_recorded
@@ -67,7 +68,7 @@ class Said:
         """Return what an answer said."""
         return Said(
             {call.call_id for _, call in answer.tool_calls if call.call_id},
-            {packed(choice.text + (choice.refusal or "")) for choice in answer.choices},
+            {calm_words(choice.text + (choice.refusal or "")) for choice in answer.choices},
         )
 
     def add(self, other: Said) -> None:
@@ -272,13 +273,19 @@ class Descent:
             return False
         while self._unheard:
             row = await self._store.read_step(self._unheard.pop())
-            words = packed(row.text) if row is not None else ""
+            words = calm_words(row.text) if row is not None else ""
             if len(words) >= WORDS_CHARS_MIN:
                 self._later.add(words[:BEGINNING_CHARS])
         return any(text[:BEGINNING_CHARS] in self._later for text in candidates)
 
 
 # --- pure -----------------------------------------------------------------------------------------
+
+
+def calm_words(text: str) -> str:
+    """Return what an answer said as it stands in later requests: they are on record without
+    secrets."""
+    return packed(NOTHING_KNOWN.text(text))
 
 
 def packed(text: str) -> str:

@@ -201,7 +201,8 @@ class Fetched:
             return plain
         if not answer.is_complete or response_id is None:
             return _without(dialect, recorded, findings)
-        call = _call(fetch, response_id, recorded)
+        known = self._services.redactor_of(fetch.request.headers)
+        call = replace(_call(fetch, response_id, recorded), redactor=known)
         answer = replace(answer, response_id=response_id)
         return await self._hold(fetch.request, call, recorded, answer, findings)
 
@@ -283,6 +284,7 @@ class Fetched:
             prices=self._services.prices,
             latency_ms=int((monotonic_s() - call.started_s) * 1000),
             first_content_ms=None,
+            redactor=call.redactor,
         )
         return claimed.step_id, await self._store.record_answer(checkpoint)
 

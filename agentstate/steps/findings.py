@@ -8,11 +8,12 @@ a request that offers such a tool is held before it goes upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentstate.dialects.base import Tool
 from agentstate.ground.approvals import ApprovalKind, Place, Question, Then
 from agentstate.ground.chat import Answer
+from agentstate.ground.redaction import Redactor
 from agentstate.steps.policy import TEXT_KIND, Policy, Verdict
 from agentstate.steps.textcalls import find_calls
 
@@ -48,6 +49,10 @@ class Finding:
     def place(self) -> Place:
         """Where in its answer it stands."""
         return self.choice, self.position
+
+    def without_keys(self, redactor: Redactor) -> Finding:
+        """Return it without keys that are known. Its digest stays, so it is the same question."""
+        return replace(self, arguments=redactor.text_without_keys(self.arguments))
 
     def question(
         self, deadline_ms: int | None, on_reject: Then, *, generation: int = 0, why: str = ""

@@ -19,6 +19,7 @@ from agentstate.ground.errors import (
     shorten,
 )
 from agentstate.ground.records import Attempt
+from agentstate.ground.redaction import redact_bytes, redact_text
 from agentstate.ground.secrets import strike, strike_bytes
 from agentstate.ground.settings import ForwardSettings
 from agentstate.steps.reply import passed_headers
@@ -71,11 +72,13 @@ class Try:
             ended_ms=self.started_ms + int((monotonic_s() - self.started_s) * 1000),
             status=self.status,
             error_code=error.code if error else None,
-            error=strike(shorten(error.message, 500), *self.keys) if error else None,
+            error=shorten(redact_text(strike(error.message, *self.keys)), 500) if error else None,
             first_byte_ms=self.first_byte_ms,
             dropped=dropped,
             # Struck before it is cut: the beginning of a key is a secret too.
-            excerpt=strike_bytes(excerpt[: 2 * EXCERPT_BYTES_MAX], *self.keys)[:EXCERPT_BYTES_MAX],
+            excerpt=redact_bytes(strike_bytes(excerpt[: 2 * EXCERPT_BYTES_MAX], *self.keys))[
+                :EXCERPT_BYTES_MAX
+            ],
         )
 
 

@@ -19,8 +19,9 @@ from agentstate.ground.canonical import JSON, canonical, digest
 from agentstate.ground.control import About
 from agentstate.ground.errors import BadRequest, shorten
 from agentstate.ground.records import Identity, Part, RequestRecord
+from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.ground.settings import ReplaySettings
-from agentstate.steps.about import check_name, parse_tags
+from agentstate.steps.about import check_name, parse_tags, without_secrets
 from agentstate.steps.caps import HEADER as BUDGET_HEADER
 from agentstate.steps.caps import parse_budget
 from agentstate.wire.message import Headers
@@ -35,6 +36,7 @@ ID_CHARS_MAX = 256
 STEP_NUMBER_MAX = 2**53 - 1
 
 PROMPT_CHARS_MAX = 200  # kept on the step for lists; the whole is in the request
+PROMPT_READ_CHARS_MAX = 2_000  # of it; a secret that begins in what is kept has ended there
 
 # The first one present names the session. Aliases are what other tools already send.
 SESSION_HEADERS = (
@@ -103,16 +105,22 @@ class Sought:
     ask: Ask
     chain: tuple[bytes, ...]  # digests of its messages
     goes_to_mock: bool
+    redactor: Redactor = NOTHING_KNOWN  # what is on record is compared with what it leaves
 
 
 def read_caller(
-    headers: Headers, url_session: str | None, settings: ReplaySettings
+    headers: Headers,
+    url_session: str | None,
+    settings: ReplaySettings,
+    redactor: Redactor = NOTHING_KNOWN,
 ) -> Caller | None:
     """Read who calls; None if the call names no session, so goes through unrecorded.
 
+    `redactor` knows the caller's keys: what is kept of it has none.
+
     Raises:
         BadRequest: an empty or overlong session id, an odd step number, an unknown replay mode,
-            names, tags or caps that cannot be.
+            names, tags or caps that cannot be; an id that is a key.
     """
     session = _read_session(headers, url_session)
     if session is None:
@@ -124,7 +132,7 @@ def read_caller(
             )
         return None
     call_id = _read_id(headers, b"x-agent-call-id") or _read_id(headers, b"idempotency-key")
-    return Caller(
+    caller = Caller(
         session=session,
         step_number=_read_step_number(headers),
         run_id=_read_id(headers, b"x-agent-run-id") or settings.run_id,
@@ -137,6 +145,29 @@ def read_caller(
         hold_timeout_s=_read_hold_timeout(headers),
         about=_read_about(headers, session),
     )
+    return _without_keys(caller, redactor)
+
+
+def _without_keys(caller: Caller, redactor: Redactor) -> Caller:
+    """Return who calls as it may be kept.
+
+    Raises:
+        BadRequest: an id is a key, or holds one. What is found by its name cannot be masked.
+    """
+    for value, header in (
+        (caller.session, "x-agent-session-id"),
+        (caller.run_id, "x-agent-run-id"),
+        (caller.call_id, "x-agent-call-id"),
+    ):
+        if value is not None and redactor.text_without_keys(value) != value:
+            raise BadRequest(
+                f"{header} holds an API key or a token, and ids are written down and shown. Choose "
+                "another id; a digest of the key will do.",
+                param=header,
+            )
+    if caller.about is None:
+        return caller
+    return replace(caller, about=without_secrets(caller.about, redactor))
 
 
 def check_session(name: str, source: str) -> str:
@@ -215,14 +246,16 @@ def message_digest(message: JSON) -> bytes:
     return hashlib.sha256(canonical(message)).digest()
 
 
-def last_prompt(messages: tuple[JSON, ...]) -> str:
-    """Return the beginning of the last user message that has text, '' if there is none."""
+def last_prompt(messages: tuple[JSON, ...], redactor: Redactor = NOTHING_KNOWN) -> str:
+    """Return the beginning of the last user message that has text, without secrets; '' if there is
+    none."""
     for message in reversed(messages):
         if not isinstance(message, dict) or message.get("role") != "user":
             continue
         # Anthropic's tool results are user messages too: nobody says anything in them.
         if text := _text_of(message.get("content", message.get("parts"))):
-            return text[:PROMPT_CHARS_MAX]
+            # Cleared before it is cut: the beginning of a key is a secret too.
+            return redactor.text(text[:PROMPT_READ_CHARS_MAX])[:PROMPT_CHARS_MAX]
     return ""
 
 

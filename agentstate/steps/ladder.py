@@ -18,6 +18,7 @@ from agentstate.dialects.base import Dialect
 from agentstate.ground.canonical import JSON, canonical
 from agentstate.ground.clock import now_ms
 from agentstate.ground.records import Candidate, Emitter, ReplayNote, Served
+from agentstate.ground.redaction import Redactor
 from agentstate.steps.identify import Caller, Sought
 from agentstate.steps.misses import Misses
 from agentstate.steps.replay import (
@@ -312,7 +313,7 @@ class Ladder:
         """Return, per candidate that can be compared, the results that differ from its own."""
         # What goes on from something upstream comes after all that is on record.
         before = CONVERSATION_MAX if sought.ask.goes_on_from is not None else 0
-        mine = tool_results(sought.dialect, sought.ask.messages, before)
+        mine = tool_results(sought.dialect, sought.ask.messages, sought.redactor, before)
         found: dict[int, tuple[ToolResult, ...]] = {}
         for candidate in list(candidates)[:COMPARED_MAX]:
             if not mine:
@@ -321,7 +322,7 @@ class Ladder:
             body = await self._store.read_request(candidate.step_id)
             messages = body.get(sought.dialect.list_key) if isinstance(body, dict) else None
             listed = messages if isinstance(messages, list) else ()
-            recorded = tool_results(sought.dialect, listed, before)
+            recorded = tool_results(sought.dialect, listed, sought.redactor, before)
             differing = differing_results(mine, recorded)
             if differing is not None:
                 found[candidate.step_id] = differing
@@ -416,11 +417,12 @@ def _drop(table: dict[_Key, _Value], key: _Key, take_out: Callable[[_Value], obj
 
 
 def tool_results(
-    dialect: Dialect, messages: Sequence[JSON], before: int = 0
+    dialect: Dialect, messages: Sequence[JSON], redactor: Redactor, before: int = 0
 ) -> tuple[ToolResult, ...]:
-    """Return every tool result of a conversation, in order; `before` messages went ahead of it."""
+    """Return every tool result of a conversation, in order, named by what is left of it without
+    secrets; `before` messages went ahead of it."""
     return tuple(
-        ToolResult(call_id, hashlib.sha256(canonical(content)).digest(), position)
+        ToolResult(call_id, hashlib.sha256(canonical(redactor.value(content))).digest(), position)
         for position, message in enumerate(messages, before)
         for call_id, content in dialect.tool_results(message)
     )

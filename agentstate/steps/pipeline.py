@@ -92,7 +92,8 @@ class Pipeline:
 
     def read_caller(self, request: Request, entry: Entry) -> Caller | None:
         """Read who calls; None = no session is named. Raises `BadRequest`."""
-        return read_caller(request.headers, entry.url_session, self._settings.replay)
+        known = self._services.redactor_of(request.headers)
+        return read_caller(request.headers, entry.url_session, self._settings.replay, known)
 
     async def answer(self, request: Request, entry: Entry, caller: Caller) -> Response | None:
         """Answer a call that names a session: from the record, by joining, or from upstream.
@@ -217,6 +218,7 @@ class Pipeline:
             targets=chain.targets,
             skipped=chain.skipped,
             names_guarded=is_named,
+            redactor=self._services.redactor_of(request.headers),
         )
 
     def _chain(self, request: Request, entry: Entry, model: str) -> Chain:
@@ -458,9 +460,8 @@ class Pipeline:
     ) -> Response:
         flight, slim = airborne.flight, call.slim()
         # Where a person is asked before the call goes upstream there is no head to pass on yet.
-        status, headers = (
-            (flight.head.status, flight.head.headers) if flight.head else (200, (EVENTS_TYPE,))
-        )
+        head = flight.head
+        status, headers = (head.status, head.headers) if head else (200, (EVENTS_TYPE,))
 
         def begin(landing: Landing) -> asyncio.Task[Passed]:
             assert landing.hold is not None
@@ -475,8 +476,7 @@ class Pipeline:
             )
 
         def delivered(let_out: LetOut | None) -> None:
-            landing = flight.landing
-            if landing is not None:
+            if (landing := flight.landing) is not None:
                 self._holding.note_let_out(slim, landing.step_id, let_out)
             if not leads:
                 self._count_joined(airborne, slim)

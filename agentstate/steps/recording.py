@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentstate.ground.chat import Answer
 from agentstate.ground.clock import monotonic_s, now_ms
@@ -26,13 +26,14 @@ from agentstate.ground.errors import (
 from agentstate.ground.events import Event
 from agentstate.ground.prices import Prices, load_prices
 from agentstate.ground.records import Claim, Claimed, RecordedAnswer, Tail
+from agentstate.ground.redaction import Redactor
 from agentstate.ground.secrets import strike
 from agentstate.ground.settings import Settings
 from agentstate.ground.tasks import TaskSet
 from agentstate.steps.abouts import Abouts
 from agentstate.steps.budget import Budgets
 from agentstate.steps.call import Call
-from agentstate.steps.checkpoint import cost_of, count_usage, make_checkpoint
+from agentstate.steps.checkpoint import cleared_attempts, cost_of, count_usage, make_checkpoint
 from agentstate.steps.cooldown import Cooldowns
 from agentstate.steps.durable import Durables
 from agentstate.steps.flight import Landing
@@ -47,9 +48,11 @@ from agentstate.steps.policy import Policy
 from agentstate.steps.rounds import Rounds
 from agentstate.steps.screen import Screen
 from agentstate.steps.splices import Splices
+from agentstate.steps.target import keys_sent
 from agentstate.steps.told import WHY_CHARS_MAX, FallbackNews, call_failed, fallback_used
 from agentstate.steps.tries import RESTS, AllFailed, Road, Tries
 from agentstate.store.base import Store
+from agentstate.wire.message import Headers
 
 log = logging.getLogger("agentstate.recording")
 
@@ -82,6 +85,11 @@ class Services:
     road: Road
     fallback_news: FallbackNews
     offline: Offline | None  # None = what is not on record goes upstream
+    redactor: Redactor  # knows what is configured
+
+    def redactor_of(self, headers: Headers) -> Redactor:
+        """Return what knows the keys of a caller as well."""
+        return self.redactor.with_keys(keys_sent(headers))
 
 
 def build_services(
@@ -127,6 +135,7 @@ def build_services(
         road=road,
         fallback_news=FallbackNews(),
         offline=Offline(store, ladder) if settings.replay.offline else None,
+        redactor=Redactor(settings.secrets, settings.redact.patterns),
     )
 
 
@@ -165,6 +174,7 @@ class Recording:
         """
         self._is_again = row is not None
         call = self._call
+        redactor = call.redactor
         claim = Claim(
             session=call.caller.session,
             step_number=call.caller.step_number,
@@ -176,9 +186,9 @@ class Recording:
             model=call.ask.model,
             streams=call.ask.streams,
             identity=call.identity,
-            request=call.record,
+            request=replace(call.record, redactor=redactor),
             created_ms=call.arrived_ms,
-            prompt=last_prompt(call.ask.messages),
+            prompt=last_prompt(call.ask.messages, redactor),
             is_mock=call.target.is_mock,
             miss=None if miss is None else miss.as_json(),
             step_id=row,
@@ -222,6 +232,7 @@ class Recording:
             approval_id=self.approval_id,
             event=self._fallback_event(),
             model=self._tries.target.model,
+            redactor=call.redactor,
         )
         try:
             self._answer_id = await services.store.record_answer(checkpoint)
@@ -270,6 +281,7 @@ class Recording:
         if not findings:
             gate.note_clear(self._answer_id)
             return None
+        findings = tuple(each.without_keys(self._call.redactor) for each in findings)
         return await gate.ask(self.claimed.step_id, self._answer_id, findings, self._call.caller)
 
     async def append(self, answer: Answer, content: bytes, pace: bytes, *, seals: bool) -> None:
@@ -280,6 +292,7 @@ class Recording:
         if usage is None and seals:
             usage, is_estimate = count_usage(answer, len(self._call.raw))
         cost = self.cost(answer)
+        content = self._call.redactor.without_keys(content)
         tail = Tail(
             self.claimed.step_id, content, pace, seals, usage, is_estimate, cost, self._answer_id
         )
@@ -302,7 +315,7 @@ class Recording:
         self.is_noted = True
         if self.claimed is None:
             return
-        attempts = self._tries.ended(error)
+        attempts = cleared_attempts(self._tries.ended(error), self._call.redactor)
         try:
             event = None if outcome is None else await self._failed_event(self.claimed, outcome)
             await self._services.store.record_failure(
@@ -326,7 +339,7 @@ class Recording:
         a key."""
         call = self._call
         keys = [key for target in call.targets for key in keys_of(target, call.headers)]
-        return strike(shorten(error.message, WHY_CHARS_MAX), *keys)
+        return shorten(call.redactor.text(strike(error.message, *keys)), WHY_CHARS_MAX)
 
     def _fallback_event(self) -> Event | None:
         tries, call = self._tries, self._call
@@ -336,7 +349,12 @@ class Recording:
         if not news.is_news(call.caller.session, call.target, tries.target, monotonic_s()):
             return None
         return fallback_used(
-            call.caller.session, self.claimed, call.targets, tries.target, tries.failures
+            call.caller.session,
+            self.claimed,
+            call.targets,
+            tries.target,
+            tries.failures,
+            call.redactor,
         )
 
     async def _failed_event(self, claimed: Claimed, outcome: AllFailed) -> Event | None:
@@ -350,7 +368,9 @@ class Recording:
             if any(each.error_code not in UNTOLD for each in before):
                 return None
         call = self._call
-        return call_failed(call.caller.session, claimed, call.target, outcome.first, outcome.tried)
+        return call_failed(
+            call.caller.session, claimed, call.target, outcome.first, outcome.tried, call.redactor
+        )
 
     async def close(self) -> None:
         """See to it that the claim does not stay open, however the call ended."""

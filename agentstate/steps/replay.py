@@ -173,11 +173,13 @@ def choose_masked(
 def is_replayable(candidate: Candidate, *, goes_to_mock: bool) -> bool:
     """Say whether the step has an answer that may be given again.
 
-    An answer of the mock provider stands only while the call would go to the mock.
+    An answer of the mock provider stands only while the call would go to the mock; one out of which
+    a key was taken is not what the agent saw.
     """
     return (
         candidate.state == "complete"
         and candidate.answer_id is not None
+        and not candidate.is_censored
         and (goes_to_mock or not candidate.is_mock)
     )
 

@@ -18,6 +18,7 @@ from agentstate.ground.clock import monotonic_s, now_ms
 from agentstate.ground.errors import AgentStateError, Conflict, UpstreamRefused, shorten
 from agentstate.ground.providers import BUILT_IN
 from agentstate.ground.records import Attempt, Checkpoint, Identity, RequestRecord, StepRow
+from agentstate.ground.redaction import is_redacted
 from agentstate.ground.tasks import TaskSet
 from agentstate.steps.call import Call
 from agentstate.steps.checkpoint import make_checkpoint
@@ -43,6 +44,12 @@ class Rerun:
     request: dict[str, JSON] | None = None  # None = what the agent asked
 
 
+class RequestRedacted(Conflict):
+    """Secrets were taken out of what is to be asked again."""
+
+    code = "request_redacted"
+
+
 class NotAnswered(AgentStateError):
     """The model was asked in vain; `attempts` are for the record, `error` says why."""
 
@@ -58,6 +65,10 @@ class Reruns:
     def __init__(self, services: Services, targets: Targets) -> None:
         self._services = services
         self._targets = targets
+
+    def kept(self, asked: JSON) -> JSON:
+        """Return what was asked as it is written down."""
+        return self._services.redactor.value(asked)
 
     @property
     def tasks(self) -> TaskSet:
@@ -99,6 +110,7 @@ class Reruns:
             latency_ms=int((monotonic_s() - call.started_s) * 1000),
             first_content_ms=None,
             model=tries.target.model,
+            redactor=services.redactor,
         )
 
     async def _call(
@@ -109,6 +121,7 @@ class Reruns:
         first = attempts[0] if attempts else None
         sent = request if rerun.request is None else rerun.request
         body = {key: value for key, value in sent.items() if key not in _STREAMING}
+        _refuse_redacted(body)
         if rerun.model is not None and not isinstance(dialect, ReadsPath):
             body["model"] = rerun.model
         bound, path = dialect, step.path
@@ -150,6 +163,7 @@ class Reruns:
             targets=chain.targets,
             skipped=chain.skipped,
             names_guarded=False,
+            redactor=self._services.redactor,
         )
 
     def _chain(
@@ -179,6 +193,16 @@ class Reruns:
             raise Conflict(_no_key(chain.targets[0]))
         usable = tuple(target for target in chain.targets if not _lacks_key(target))
         return Chain(usable, chain.skipped)
+
+
+def _refuse_redacted(body: dict[str, JSON]) -> None:
+    if is_redacted(body):
+        raise RequestRedacted(
+            "The request is on record without its secrets, so it cannot be asked as it was. "
+            "Nothing was asked.",
+            hint="Send the whole request with the rerun, and in it what stands now as "
+            "[secret:...]; or have the agent ask again with x-agent-replay: refresh.",
+        )
 
 
 def _path_of(dialect: Dialect, model: str) -> str:

@@ -142,7 +142,7 @@ class Revisions:
             asked = {**(rerun.request or subject.request)}
             if rerun.model is not None:
                 asked["model"] = rerun.model
-        revision = Revision("rerun", subject.answer_id, maker.by, maker.reason, asked)
+        revision = Revision("rerun", subject.answer_id, maker.by, maker.reason, reruns.kept(asked))
         try:
             return await self._revise(subject, found, revision)
         except AgentStateError:

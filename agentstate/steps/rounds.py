@@ -206,6 +206,7 @@ class Rounds:
             findings = await self._gate.find(dialect, read, scans_text=scans_text)
             if not findings:
                 break
+            findings = tuple(each.without_keys(call.redactor) for each in findings)
             next_hold = await self._gate.ask(
                 hold.step_id, answer_id, findings, call.caller, refused=refused
             )
@@ -216,6 +217,11 @@ class Rounds:
             return recorded
         for opening in reversed(openings):
             current = await _aside(partial(joined, dialect, opening, current), current)
+        clear = call.redactor.without_keys(current.content)
+        if clear is not current.content:
+            # It is given as it is, once, and written down without the key.
+            await self._store.record_delivered(root_id, replace(current, content=clear, pace=b""))
+            return current
         return await self._store.record_delivered(root_id, current)
 
     def _check_round(
@@ -325,6 +331,7 @@ class Rounds:
             prices=self._road.prices,
             latency_ms=int((monotonic_s() - began_s) * 1000),
             first_content_ms=None,
+            redactor=call.redactor,
         )
         answer_id = await self._store.record_round(checkpoint, root_id, len(rounds))
         return answer_id, recorded

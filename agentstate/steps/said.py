@@ -13,6 +13,7 @@ from agentstate.dialects.lenient import Unreadable, read_exact
 from agentstate.dialects.neutral import Text, Turn, translates
 from agentstate.ground.canonical import JSON, canonical
 from agentstate.ground.errors import BadRequest
+from agentstate.ground.redaction import NOTHING_KNOWN
 
 # Whose message it is, in the words of all dialects; items of Responses need not say.
 MODELS = ("assistant", "model")
@@ -20,11 +21,15 @@ OTHERS = ("user", "tool", "function", "system", "developer")
 
 
 def calm(arguments: str) -> str:
-    """Return arguments in one way of writing them; no JSON without its white space."""
+    """Return arguments in one way of writing them; no JSON without its white space.
+
+    Without secrets: in the answer that made a call they stand as they came, in requests they do
+    not.
+    """
     try:
-        return canonical(read_exact(arguments or "{}")).decode("ascii")
+        return canonical(NOTHING_KNOWN.value(read_exact(arguments or "{}"))).decode("ascii")
     except (Unreadable, BadRequest):
-        return "".join(arguments.split())
+        return "".join(NOTHING_KNOWN.text(arguments).split())
 
 
 def read_turns(dialect: Dialect, messages: Sequence[JSON]) -> tuple[Turn, ...]:

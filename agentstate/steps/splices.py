@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 
@@ -25,6 +25,7 @@ from agentstate.ground.approvals import Approval
 from agentstate.ground.canonical import JSON
 from agentstate.ground.chat import Answer
 from agentstate.ground.records import RecordedAnswer
+from agentstate.ground.redaction import Redactor, is_redacted
 from agentstate.ground.revisions import Revised
 from agentstate.steps import aside
 from agentstate.steps.call import Call
@@ -83,8 +84,8 @@ class Splices:
         if not found:
             return NOTHING
         if len(call.raw) > canonical.OFF_LOOP_BYTES:
-            return await asyncio.to_thread(_apply, dialect, call.ask.body, found)
-        return _apply(dialect, call.ask.body, found)
+            return await asyncio.to_thread(_apply, dialect, call, found)
+        return _apply(dialect, call, found)
 
     def forget(self, root_id: int) -> None:
         """Build the splice of an answer anew: what went out instead of it may be another."""
@@ -167,11 +168,12 @@ class Splices:
                 return None, body
 
 
-def _apply(dialect: Dialect, sent: dict[str, JSON], splices: list[Splice]) -> Applied:
+def _apply(dialect: Dialect, call: Call, splices: list[Splice]) -> Applied:
     assert calls_tools(dialect), "its answers called tools"
-    body = sent
+    body = sent = call.ask.body
     missed: list[str] = []
-    for splice in splices:
+    for each in splices:
+        splice = replace(each, request=_with_secrets(each.request, sent, call.redactor))
         spliced = dialect.spliced(body, splice)
         # Without rounds: the agent has got the answer that stands.
         if spliced is None and splice.rounds and _descends(sent, splice.request, dialect.list_key):
@@ -181,6 +183,28 @@ def _apply(dialect: Dialect, sent: dict[str, JSON], splices: list[Splice]) -> Ap
         body = spliced or body
     # Where the upstream holds all of it already (Responses), nothing has to be written anew.
     return Applied(None if body == sent else body, tuple(dict.fromkeys(missed)))
+
+
+def _with_secrets(
+    recorded: Mapping[str, JSON], sent: Mapping[str, JSON], redactor: Redactor
+) -> Mapping[str, JSON]:
+    """Return a recorded request with what was taken out of it, as far as a request that goes on
+    from it has it."""
+    if not is_redacted(dict(recorded)):
+        return recorded
+
+    def whole(kept: JSON, other: JSON) -> JSON:
+        return other if redactor.value(other) == kept else kept
+
+    body: dict[str, JSON] = {}
+    for key, kept in recorded.items():
+        other = sent.get(key)
+        if isinstance(kept, list) and isinstance(other, list):
+            rest = kept[len(other) :]
+            body[key] = [*(whole(*pair) for pair in zip(kept, other, strict=False)), *rest]
+        else:
+            body[key] = whole(kept, other)
+    return body
 
 
 def _replacement(

@@ -79,15 +79,26 @@ def is_native(path: str) -> bool:
     return _NATIVE.match(path) is not None
 
 
+# Headers that have a key and nothing else.
+_KEYS_ALONE = (b"x-api-key", b"api-key", b"x-goog-api-key")
+OUR_TOKEN = b"x-agentstate-token"
+
+
 def caller_key(headers: Headers) -> bytes | None:
     """Return the key the caller sent, or None."""
     if bearer := headers.get(b"authorization"):
         scheme, _, key = bearer.strip().partition(b" ")
         return key.strip() if scheme.lower() == b"bearer" else bearer
-    for name in (b"x-api-key", b"api-key", b"x-goog-api-key"):
+    for name in _KEYS_ALONE:
         if value := headers.get(name):
             return value.strip()
     return None
+
+
+def keys_sent(headers: Headers) -> list[str]:
+    """Return all keys and tokens that a caller sent: nothing on record may have them."""
+    found = [caller_key(headers), *(headers.get(name) for name in (*_KEYS_ALONE, OUR_TOKEN))]
+    return list(dict.fromkeys(key.decode("latin-1").strip() for key in found if key))
 
 
 def upstream_headers(

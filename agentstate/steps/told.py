@@ -13,6 +13,7 @@ from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import shorten
 from agentstate.ground.events import Event, EventKind, new_event_id
 from agentstate.ground.records import Claimed
+from agentstate.ground.redaction import Redactor
 from agentstate.steps.leg import Failed
 from agentstate.steps.target import Target
 
@@ -42,7 +43,7 @@ class FallbackNews:
 
 def fallback_used(
     session: str, claimed: Claimed, targets: Sequence[Target], answered: Target,
-    failures: Sequence[tuple[Target, Failed]],
+    failures: Sequence[tuple[Target, Failed]], redactor: Redactor,
 ) -> Event:  # fmt: skip
     """Make the event that a target answered which was not the first."""
     asked = targets[0]
@@ -58,13 +59,13 @@ def fallback_used(
             "to_model": answered.model,
             "to_provider": answered.provider,
             "attempts": len(failures) + 1,
-            "why": shorten(why, WHY_CHARS_MAX),
+            "why": shorten(redactor.text(why), WHY_CHARS_MAX),
         },
     )
 
 
 def call_failed(session: str, claimed: Claimed, asked: Target, failed: Failed,
-                tried: Sequence[str]) -> Event:  # fmt: skip
+                tried: Sequence[str], redactor: Redactor) -> Event:  # fmt: skip
     """Make the event that a call came to nothing, so that its session cannot go on."""
     return _event(
         "session.failed",
@@ -72,7 +73,7 @@ def call_failed(session: str, claimed: Claimed, asked: Target, failed: Failed,
         claimed,
         {
             "status": "FAILED",
-            "why": shorten(failed.error.message, WHY_CHARS_MAX),
+            "why": shorten(redactor.text(failed.error.message), WHY_CHARS_MAX),
             "model": asked.model,
             "provider": asked.provider,
             "tried": shorten("; ".join(tried), WHY_CHARS_MAX),

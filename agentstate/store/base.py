@@ -27,6 +27,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal, Protocol
 
 from agentstate.ground.canonical import JSON
@@ -40,9 +41,11 @@ from agentstate.ground.records import (
     Claim,
     Claimed,
     Emitter,
+    Part,
     Query,
     RecordedAnswer,
     ReplayNote,
+    RequestRecord,
     Served,
     SessionPage,
     SessionRow,
@@ -283,6 +286,17 @@ class Store(
 
 
 # --- shared by the backends -----------------------------------------------------------------------
+
+
+def cleared(request: RequestRecord) -> RequestRecord:
+    """Return a request as it is kept: without secrets, under the digests of what was sent."""
+    clear = request.redactor.value
+    return replace(
+        request,
+        envelope=clear(request.envelope),
+        shared=tuple((key, Part(part.digest, clear(part.value))) for key, part in request.shared),
+        chain=tuple(Part(part.digest, clear(part.value)) for part in request.chain),
+    )
 
 
 def check_limit(query: Query) -> int:

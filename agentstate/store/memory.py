@@ -34,6 +34,7 @@ from agentstate.store.base import (
     check_session,
     clamp,
     clamp_usage,
+    cleared,
     readable,
     rebuild_body,
 )
@@ -106,6 +107,7 @@ class MemoryStore(
     async def claim_step(self, claim: Claim) -> Claimed:
         """See `Store.claim_step`."""
         self._check_open()
+        claim = replace(claim, request=cleared(claim.request))
         again = None if claim.step_id is None else self._step(claim.step_id)
         if again is not None and again.session.name != claim.session:
             raise NotFound(f"Step {claim.step_id} is no step of session {claim.session!r}.")
@@ -428,4 +430,5 @@ def _candidate(step: KeptStep) -> Candidate:
         provider=readable(answer.checkpoint.provider) if answer else None,
         calls_tools=bool(answer and answer.checkpoint.tool_calls),
         answer_model=readable(answer.checkpoint.model) if answer else None,
+        is_censored=answer.checkpoint.is_censored if answer else False,
     )

@@ -236,6 +236,12 @@ _COPIES = (
     from answer_copy
     cross join set_aside on set_aside.answer_id = answer_copy.old
     """,
+    """
+    insert into censored (answer_id)
+    select answer_copy.new
+    from answer_copy
+    cross join censored on censored.answer_id = answer_copy.old
+    """,
     # What is decided there and here as well: see `store.forks.goes_along`.
     """
     insert into approval (

@@ -460,4 +460,9 @@ MIGRATIONS = (
         );
         """,
     ),
+    Migration(
+        "censored answers",
+        "answers out of which a known key was taken, so that they are given to nobody again",
+        "create table censored (answer_id integer primary key references answer);",
+    ),
 )

@@ -49,7 +49,8 @@ _FIND_CANDIDATES = """
       step.call_id, step.occurrence, step.model, step.streams, step.raw, step.exact, step.pinned,
       step.masked, step.is_mock, step.created_ms, answer.answered_ms, step.replayed_ms,
       answer.cost_microusd, answer.provider,
-      exists (select 1 from tool_call where tool_call.answer_id = answer.id), answer.model
+      exists (select 1 from tool_call where tool_call.answer_id = answer.id), answer.model,
+      exists (select 1 from censored where censored.answer_id = answer.id)
     from session
     join step indexed by step_{key} on step.session_id = session.id
     left join run on run.id = step.run_id
@@ -128,6 +129,7 @@ def read_candidates(rows: Iterable[Any], replayed_ms: Mapping[int, int]) -> tupl
             provider=row[19],
             calls_tools=bool(row[20]),
             answer_model=row[21],
+            is_censored=bool(row[22]),
         )
         for row in rows
     )

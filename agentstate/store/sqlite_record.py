@@ -168,7 +168,6 @@ class Recorder:
         """
 
     _READ_CONTENT = "select prompt_id, envelope_id, node_id from step where id = ?"
-
     _READ_PLACE = "select step_index, step_number from step where id = ?"
 
     def _claim_again(
@@ -194,7 +193,6 @@ class Recorder:
             self._execute(self._ADD_SERVED, (run_row, step_id, claim.call_id, claim.created_ms))
 
     _FIND_RUN = "select id from run where session_id = ? and name = ?"
-
     _ADD_RUN = "insert into run (session_id, name) values (?, ?)"
 
     def _run(self, session_id: int, name: str) -> int:
@@ -213,6 +211,7 @@ class Recorder:
         values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
+    _CENSOR = "insert into censored (answer_id) values (?)"
     _COMPLETE_STEP = """
         update step
         set state = 'complete', answer_id = ?, is_claim_answered = 1, is_mock = coalesce(?, is_mock)
@@ -290,6 +289,8 @@ class Recorder:
         sums = sums_of(usage, cost)
         self.budget.add_up(step_id, sums, checkpoint.answered_ms, paid_steps=1, is_paid=is_paid)
         self._add_tool_calls(step_id, answer_id, checkpoint.tool_calls, raw)
+        if checkpoint.is_censored:
+            self._execute(self._CENSOR, (answer_id,))
         self._attempts.add(step_id, checkpoint.attempts)
         return answer_id
 

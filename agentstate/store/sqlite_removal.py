@@ -48,6 +48,7 @@ _OF_ANSWER = (
     "delete from approval where answer_id = ?",
     "delete from revision where answer_id = ?",
     "delete from set_aside where answer_id = ?",
+    "delete from censored where answer_id = ?",
     "delete from answer where id = ?",
 )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from agentstate.ground.canonical import JSON, encode, parse
 from agentstate.ground.records import Part, RequestRecord
+from agentstate.ground.redaction import Redactor
 from agentstate.store.base import rebuild_body
 from agentstate.store.sqlite_pack import (
     Packed,
@@ -41,10 +42,13 @@ class HeavyParts:
     envelope_name: bytes
     envelope: bytes
     parts: Mapping[bytes, Part]
+    redactor: Redactor
 
     def pack(self) -> dict[bytes, Packed]:
         """Pack all of it; what `RequestRecorder.store` takes."""
-        packed = {name: pack(encode(part.value)) for name, part in self.parts.items()}
+        packed = {
+            name: pack(encode(self.redactor.value(part.value))) for name, part in self.parts.items()
+        }
         packed[self.envelope_name] = pack(self.envelope)
         return packed
 
@@ -70,7 +74,7 @@ class Plan:
             total += weigh(part.value, HEAVY_BYTES)
         if total < HEAVY_BYTES:
             return None
-        return HeavyParts(self.envelope_name, self.envelope, self.new_parts)
+        return HeavyParts(self.envelope_name, self.envelope, self.new_parts, self.request.redactor)
 
 
 class RequestRecorder:
@@ -87,7 +91,7 @@ class RequestRecorder:
         """Look up what of a request is on record. Reads only."""
         prefixes = name_prefixes(request.chain)
         known_count, node_id = self._known_prefix(prefixes)
-        envelope = encode(request.envelope)
+        envelope = encode(request.redactor.value(request.envelope))
         envelope_name = name_envelope(request, envelope)
         envelope_id = self._maybe_id(self._FIND_ENVELOPE, envelope_name)
         needed = list(request.chain[known_count:])
@@ -176,15 +180,16 @@ class RequestRecorder:
             if row is not None:
                 answer_id = row[0]
                 answer = unpack(row[1], row[2])
+        clear = plan.request.redactor.value
         values: tuple[bytes, int | None, int, bytes]
         added: dict[bytes, int] = {}
         for name, part in plan.new_parts.items():
             if name in packed:
                 values = (name, None, *packed[name])
             elif answer_id is None:
-                values = (name, None, *pack(encode(part.value)))
+                values = (name, None, *pack(encode(clear(part.value))))
             else:
-                values = (name, answer_id, *pack_after(encode(part.value), answer))
+                values = (name, answer_id, *pack_after(encode(clear(part.value)), answer))
             added[name] = self._insert(self._ADD_BLOB, values)
         return added
 

@@ -19,8 +19,8 @@ from agentstate.store.memory import MemoryStore
 from agentstate.wire.endpoint import Router
 from agentstate.wire.message import Abort, Pair
 from tests.doors.test_approvals_api import HOST, IS_JSON, Asked
+from tests.ground.test_redaction import DIGITS
 from tests.house.tapes import chat, lines_of, user
-from tests.house.test_export_redact import DIGITS
 
 IS_LINES: Pair = (b"content-type", b"application/x-ndjson")
 

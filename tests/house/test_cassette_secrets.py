@@ -10,6 +10,7 @@ import pytest
 from agentstate.ground.records import Query
 from agentstate.house.cassette_secrets import SecretsInAnswers
 from agentstate.store.base import Store
+from tests.ground.test_redaction import DIGITS, PEM
 from tests.house.tapes import (
     ABOUT,
     call,
@@ -23,7 +24,6 @@ from tests.house.tapes import (
     tape,
     user,
 )
-from tests.house.test_export_redact import DIGITS, PEM
 
 KEY = "sk-" + DIGITS
 OWN = "a-key-of-no-known-form-42"

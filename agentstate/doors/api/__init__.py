@@ -23,6 +23,7 @@ from agentstate.doors.api.tool_calls import ToolCallEndpoints
 from agentstate.doors.api.webhooks import WebhookEndpoints
 from agentstate.doors.guard import Guard
 from agentstate.ground.access import Tokens
+from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.ground.settings import Loaded
 from agentstate.house.feed import Feed
 from agentstate.house.outbox import Outbox
@@ -46,9 +47,10 @@ def endpoint_table(
     loaded: Loaded,
     login: LoginEndpoints | None = None,
     keys: tuple[str, ...] = (),
+    redactor: Redactor = NOTHING_KNOWN,
 ) -> tuple[Endpoint, ...]:
     """Return every endpoint of the management API. `login`: None = nobody has to log in. `keys`:
-    secrets that no cassette may hold."""
+    secrets that no cassette may hold. `redactor`: takes those and more out of training data."""
     login = login or LoginEndpoints(Guard(Tokens(())), is_tls=False)
     rows = (
         *HealthEndpoints(store, pipeline, version).rows(),
@@ -61,7 +63,7 @@ def endpoint_table(
         *ForkEndpoints(store, control).rows(),
         *RevisionEndpoints(store, reviser).rows(),
         *DurableEndpoints(store, durables).rows(),
-        *ExportEndpoints(store).rows(),
+        *ExportEndpoints(store, redactor).rows(),
         *CassetteEndpoints(store, control, keys).rows(),
         *ApprovalEndpoints(store, gate).rows(),
         *WebhookEndpoints(store, outbox).rows(),

@@ -24,6 +24,7 @@ from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import BadRequest, NotFound, SettingError, StoreError, shorten
 from agentstate.ground.globs import check_glob
 from agentstate.ground.records import SessionRow, SessionStatus
+from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.house.export import Line, Tally, filters_json, line_json, lines
 from agentstate.house.export_base import FORMATS, Format, Part, Wanted
 from agentstate.store.base import COUNT_MAX, Store
@@ -71,8 +72,10 @@ _KNOWN = frozenset(field.name for field in QUERY)
 class ExportEndpoints:
     """Answers with training data."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, redactor: Redactor = NOTHING_KNOWN) -> None:
+        """`redactor`: takes out secrets, what is configured besides."""
         self._store = store
+        self._redactor = redactor
 
     def rows(self) -> tuple[Endpoint, ...]:
         """Return this topic's part of the endpoint table."""
@@ -111,6 +114,7 @@ class ExportEndpoints:
     async def _answer(self, request: Request, row: SessionRow | None) -> Response:
         asked = read_params(request, _KNOWN)
         wanted = read_wanted(asked, None if row is None else row.session)
+        wanted = replace(wanted, redactor=self._redactor)
         wants_report, wants_manifest = _flag(asked, "report"), _flag(asked, "manifest")
         if wants_report and wants_manifest:
             raise BadRequest("Ask for report=1 or manifest=1, one at a time.", param="manifest")
