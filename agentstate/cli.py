@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentstate import __version__
+from agentstate.cli_bench import add_bench, run_bench
 from agentstate.cli_export_flags import add_filters
 from agentstate.cli_steer import add_sessions
 from agentstate.cli_tape import add_import, add_record, add_replay
@@ -207,20 +208,6 @@ def _demo_full(asked: argparse.Namespace) -> int:
     from agentstate.house.demo_full import full
 
     return full(keeps=asked.keep)
-
-
-# -- bench
-
-
-def _add_bench(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quick", action="store_true", help="fewer calls: a look, no measurement")
-
-
-def _bench(asked: argparse.Namespace) -> int:
-    from agentstate.house.bench import run as measure
-
-    return measure(json_output=asked.json, quick=asked.quick)
 
 
 # -- sessions
@@ -451,7 +438,7 @@ VERBS = (
     Verb("serve", "start the proxy (the default verb)", _add_serve, _serve, settings_help),
     Verb("doctor", "find out what is wrong, and say what to do", _add_doctor, _doctor),
     Verb("demo", "show what it does, with no key and no network", _add_demo, _demo),
-    Verb("bench", "measure what it promises, on this machine", _add_bench, _bench),
+    Verb("bench", "measure what it promises, on this machine", add_bench, run_bench),
     Verb("sessions", "look at runs and steer them: roll back, pause, resume", _add_sessions, _act),
     Verb("approvals", "decide on calls that wait for a person", _add_approvals, _act),
     Verb("tools", "calls that must not happen twice: which are unknown?", _add_tools, _act),

@@ -121,7 +121,18 @@ def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "run", measure)
 
     assert main(["bench", "--quick", "--json"]) == 0
-    assert calls == [{"json_output": True, "quick": True}]
+    assert main(["bench", "calls", "streams"]) == 0
+    assert calls == [
+        {"json_output": True, "quick": True, "names": []},
+        {"json_output": False, "quick": False, "names": ["calls", "streams"]},
+    ]
+
+
+def test_a_part_that_the_bench_does_not_have_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "nonsense"])
+    assert ended.value.code == 2
+    assert "'nonsense' is none of crash, calls" in capsys.readouterr().err
 
 
 # -- help and version

@@ -2,7 +2,8 @@
 
 Both must be cheaper than what is between them, so neither parses more HTTP than it needs: the load
 reads a status line and a length, the upstream a length. They trust their peers, which are ours.
-`bench.py` starts them and talks to the load in JSON lines, one measurement each.
+`bench_stand.py` starts them and talks to the load in JSON lines, one measurement each; streams are
+`bench_load_streams.py`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,20 @@ import re
 import selectors
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentstate.ground.clock import monotonic_s
+from agentstate.house.bench_load_streams import Teller, measure_streams, read_story
+from agentstate.wire.descriptors import raise_limit
 
 PEER_TIMEOUT_S = 20.0  # a peer that says nothing for so long is broken
 RECEIVE_BYTES = 1 << 18
 NONCE = b"%(nonce)s"  # stands in a request where each one is to differ; as wide as a nonce
 NONCE_WIDTH = len(NONCE)
 
+_INSIDE = re.compile(rb"\r\nx-agentstate-overhead-ms: *([\d.]+)\r\n", re.IGNORECASE)
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
@@ -50,10 +55,13 @@ class Client:
     request: bytes
     began_s: float = 0.0
     received: bytearray = field(default_factory=bytearray)
+    inside_ms: list[float] = field(default_factory=list)  # what the answers say of themselves
 
 
 def measure(plan: Plan) -> dict[str, Any]:
     """Run a plan; return the latencies in milliseconds, sorted, and how long it took.
+
+    `inside_ms` is the overhead that the answers name, sorted; empty = they name none.
 
     Raises:
         LoadFailed: an answer is not 200, lacks what is expected, or does not come.
@@ -91,7 +99,12 @@ def _run(plan: Plan, selector: selectors.BaseSelector, clients: list[Client]) ->
                 _send(client, nonce := nonce + 1)
             else:
                 flying -= 1
-    return {"latencies_ms": sorted(latencies), "seconds": monotonic_s() - began_s, "nonce": nonce}
+    return {
+        "latencies_ms": sorted(latencies),
+        "inside_ms": sorted(each for client in clients for each in client.inside_ms),
+        "seconds": monotonic_s() - began_s,
+        "nonce": nonce,
+    }
 
 
 def _connect(port: int, request: bytes) -> Client:
@@ -124,6 +137,8 @@ def _receive(client: Client, expect: bytes) -> bool:
         raise LoadFailed(f"An answer was not as expected: {bytes(received[:600])!r}")
     if len(received) < end + int(length[1]):
         return False
+    if inside := _INSIDE.search(head):
+        client.inside_ms.append(float(inside[1]))
     received.clear()
     return True
 
@@ -132,31 +147,44 @@ def serve_load() -> None:
     """Read plans as JSON lines from standard input, print each one's result as a line."""
     for line in sys.stdin:
         asked = json.loads(line)
-        plan = Plan(
-            **{
-                **asked,
-                "requests": [raw.encode("latin-1") for raw in asked["requests"]],
-                "expect": asked["expect"].encode("latin-1"),
-            }
-        )
+        run = _KINDS[asked.pop("kind")]
         try:
-            result = measure(plan)
+            result = run(asked)
         except (LoadFailed, OSError) as error:
             result = {"error": str(error) or type(error).__name__}
         print(json.dumps(result), flush=True)
 
 
+def _measure_calls(asked: dict[str, Any]) -> dict[str, Any]:
+    raw = {
+        "requests": [raw.encode("latin-1") for raw in asked["requests"]],
+        "expect": asked["expect"].encode("latin-1"),
+    }
+    return measure(Plan(**asked | raw))
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "calls": _measure_calls,
+    "streams": measure_streams,
+}
+
+
 class Upstream(asyncio.Protocol):
-    """A model that answers at once, always the same."""
+    """A model that answers at once, always the same; who asks for a stream gets one."""
 
     def __init__(self, response: bytes) -> None:
         self._response = response
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._teller: Teller | None = None  # of the last stream
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._teller is not None:
+            self._teller.stop()
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
@@ -166,8 +194,12 @@ class Upstream(asyncio.Protocol):
             whole = end + (int(length[1]) if length else 0)
             if len(self._received) < whole:
                 return
+            story = read_story(self._received, whole)
             del self._received[:whole]
-            self._transport.write(self._response)
+            if story is None:
+                self._transport.write(self._response)
+            else:
+                self._teller = Teller(story, self._transport)
 
 
 async def serve_upstream(body: bytes) -> None:
@@ -182,6 +214,7 @@ async def serve_upstream(body: bytes) -> None:
 
 
 if __name__ == "__main__":
+    raise_limit()
     if sys.argv[1] == "load":
         serve_load()
     else:

@@ -1,173 +1,26 @@
-"""The benchmark: its requests, its load, its verdicts, and a short run for real."""
+"""The benchmark as a whole: a short run for real, and a guard against gross regressions.
+
+What is timed here is held as a ratio to the bare h11 server of the same run, at several times the
+goal: it fails where something became several times slower, and not on a machine that is busy.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentstate.house.bench import (
-    ANSWER,
-    LOADS,
-    Figure,
-    Load,
-    compare,
-    make_request,
-    read_sqlite_version,
-    render,
-    run,
-)
-from agentstate.house.bench_load import NONCE, LoadFailed, Plan, Upstream, measure
+from agentstate import cli_bench
+from agentstate.house.bench import PARTS, read_processor, read_sqlite_version, run
 
-GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nx-hit: true\r\n\r\nok"
-
-
-@contextmanager
-def answering(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]:
-    """Serve one connection: what `answer` makes of each request; yields port and requests."""
-    seen: list[bytes] = []
-
-    def serve() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            while piece := connection.recv(1 << 16):
-                seen.append(piece)
-                connection.sendall(answer(piece))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield listener.getsockname()[1], seen
-        thread.join(10)
-        assert not thread.is_alive()
-
-
-def plan(port: int, request: bytes = b"GET / HTTP/1.1\r\n\r\n", expect: bytes = b"") -> Plan:
-    return Plan(port, [request], expect, count_max=5, seconds_max=5.0)
-
-
-def test_the_load_asks_as_often_as_planned_and_times_each_answer() -> None:
-    with answering(lambda _: GOOD) as (port, seen):
-        result = measure(plan(port))
-    assert len(seen) == len(result["latencies_ms"]) == 5
-    assert result["latencies_ms"] == sorted(result["latencies_ms"])
-    assert 0 < result["seconds"] * 1000 >= sum(result["latencies_ms"]) * 0.99
-
-
-def test_the_load_stops_at_its_time() -> None:
-    with answering(lambda _: GOOD) as (port, seen):
-        measure(Plan(port, [b"GET / HTTP/1.1\r\n\r\n"], b"", count_max=10**6, seconds_max=0.0))
-    assert len(seen) == 1
-
-
-def test_each_new_call_differs_and_goes_on_where_the_last_plan_ended() -> None:
-    with answering(lambda _: GOOD) as (port, seen):
-        result = measure(plan(port, b"POST / HTTP/1.1\r\n\r\n" + NONCE))
-    assert len(set(seen)) == 5
-    assert len({len(raw) for raw in seen}) == 1
-    assert result["nonce"] == 5
-
-
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (GOOD.replace(b"200 OK", b"500 No"), "not as expected"),
-        (GOOD.replace(b"true", b"false"), "not as expected"),
-        (GOOD.replace(b"Content-Length: 2\r\n", b""), "not as expected"),
-    ],
-)
-def test_an_answer_that_is_not_as_expected_ends_the_measurement(answer: bytes, words: str) -> None:
-    with (
-        answering(lambda _: answer) as (port, _),
-        pytest.raises(LoadFailed, match=words),
-    ):
-        measure(plan(port, expect=b"x-hit: true\r\n"))
-
-
-def test_a_connection_that_closes_early_ends_the_measurement() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def close() -> None:
-            listener.accept()[0].close()
-
-        thread = threading.Thread(target=close)
-        thread.start()
-        with pytest.raises((LoadFailed, ConnectionError)):
-            measure(plan(listener.getsockname()[1]))
-        thread.join()
-
-
-class Transport:
-    """Collects what a protocol writes."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_the_upstream_answers_each_whole_request_once_however_it_is_cut(size: int) -> None:
-    upstream, transport = Upstream(b"answer"), Transport()
-    upstream._transport = transport  # type: ignore[assignment]
-    raw = b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello" * 3 + b"GET / HTTP/1.1\r\n\r\n"
-    for at in range(0, len(raw), size):
-        upstream.data_received(raw[at : at + size])
-    assert transport.written == [b"answer"] * 4
-
-
-@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
-def test_a_request_is_whole_and_as_long_as_its_load_says(load: Load) -> None:
-    head, _, body = make_request(load, 3).partition(b"\r\n\r\n")
-    assert f"content-length: {len(body)}".encode() in head
-    assert abs(len(body) - load.body_bytes) < 16
-    assert json.loads(body)["messages"][0]["role"] == "user"
-    assert (NONCE in body) == (load.kind == "new")
-
-
-def test_clients_of_new_calls_have_sessions_of_their_own() -> None:
-    new, replay = Load("n", "new", 2), Load("r", "replay", 2)
-    assert make_request(new, 0) != make_request(new, 1)
-    assert make_request(replay, 0) == make_request(replay, 1)
-
-
-def figures(p50_ms: float, rate: float) -> dict[str, tuple[Figure, Figure]]:
-    bare = Figure(0.1, 0.2, 10_000)
-    return {load.name: (Figure(p50_ms, p50_ms * 2, rate), bare) for load in LOADS}
-
-
-@pytest.mark.parametrize(
-    ("p50_ms", "rate", "met"),
-    [
-        (0.25, 4000, [True, True, True, True, True]),
-        (0.31, 4000, [False, True, True, True, True]),
-        (0.25, 3999, [True, False, True, True, True]),
-        (1.51, 4000, [False, True, False, True, True]),
-        (0.25, 1499, [True, False, True, False, True]),
-        (6.01, 4000, [False, True, False, True, False]),
-    ],
-)
-def test_goals_are_met_or_missed_at_their_bounds(
-    p50_ms: float, rate: float, met: list[bool]
-) -> None:
-    lines = compare(figures(p50_ms, rate), fsync_ms=0.5)
-    assert [line.is_met for line in lines] == met
-
-
-def test_the_table_says_goal_figures_ratio_and_verdict() -> None:
-    shown = render({"machine": "2 cores"}, compare(figures(0.31, 5000), fsync_ms=0.5))
-    assert "machine     2 cores" in shown
-    [line] = [line for line in shown.splitlines() if line.startswith("replay, 1 KB, 1 client")]
-    assert re.search(
-        r"<= 0\.30 ms or <= 2\.5 x bare +0\.310 ms .* 0\.100 ms .* 3\.10 +MISSED", line
-    )
+ROOT = Path(__file__).resolve().parents[2]
+RUN_S = 600  # it takes well under a minute; a machine may be busy
+SLACK = 5  # times the goal
 
 
 def test_the_sqlite_version_is_read_from_the_databases_header(tmp_path: Path) -> None:
@@ -177,11 +30,80 @@ def test_the_sqlite_version_is_read_from_the_databases_header(tmp_path: Path) ->
     assert read_sqlite_version(tmp_path / "x.db") == "3.45.1"
 
 
+def test_the_processor_has_a_name() -> None:
+    assert read_processor().strip()
+
+
+def test_the_command_line_knows_the_parts_without_loading_them() -> None:
+    assert tuple(part.name for part in PARTS) == cli_bench.PARTS
+
+
+def test_a_bench_that_cannot_measure_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("agentstate.house.bench_stand.CONFIG", "[nonsense]\n")
+    assert run(quick=True) == 1
+    assert "The bench failed." in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """What a quick run found, by name of part and line."""
+    command = [sys.executable, "-m", "agentstate", "bench", "--quick", "--json"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_S)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    value: dict[str, Any] = json.loads(ran.stdout)
+    return value
+
+
+def figures(found: dict[str, Any], part: str) -> dict[str, dict[str, float]]:
+    [table] = [table for table in found["tables"] if table["name"] == part]
+    return {line["what"].strip(): line["figures"] for line in table["lines"]}
+
+
 @pytest.mark.slow
-def test_a_quick_run_measures_every_line(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(json_output=True, quick=True) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert len(found["lines"]) == 5
-    assert all(line["ratio"] > 0 for line in found["lines"])
-    assert re.fullmatch(r"3\.\d+\.\d+", found["about"]["sqlite"])
-    assert json.loads(ANSWER)["choices"]
+def test_a_run_measures_every_part_and_says_where(found: dict[str, Any]) -> None:
+    assert [table["name"] for table in found["tables"]] == [part.name for part in PARTS]
+    assert all(table["lines"] for table in found["tables"])
+    assert re.search(r"SQLite 3\.\d+\.\d+", found["about"]["versions"])
+    assert "fsynced" in found["about"]["durability"]
+    assert found["about"]["not measured"]
+
+
+@pytest.mark.slow
+def test_a_killed_agent_pays_for_nothing_twice_and_gets_no_call_unasked(
+    found: dict[str, Any],
+) -> None:
+    crash = figures(found, "crash")
+    tokens, money = crash["tokens paid again, each kill"], crash["money for them (gpt-4o)"]
+    assert tokens["ours_tokens"] == money["ours_usd"] == 0
+    assert tokens["direct_tokens"] > 10_000
+    assert money["direct_usd"] > 0.01
+    assert crash["kills in a row survived"] == {"direct_kills": 0, "ours_kills": 10}
+    assert crash["guarded calls held for a person"] == {"direct_calls": 0, "ours_calls": 7}
+    assert crash["questions asked of that person"]["ours_count"] == 7
+
+
+@pytest.mark.slow
+def test_no_chunk_is_lost(found: dict[str, Any]) -> None:
+    [lost] = [each for what, each in figures(found, "streams").items() if "lost" in what]
+    assert lost == {"direct_lost": 0, "ours_lost": 0}
+
+
+@pytest.mark.slow
+def test_replays_are_not_grossly_slower_than_a_bare_server_is(found: dict[str, Any]) -> None:
+    calls = figures(found, "calls")
+    assert calls["replay, 1 client"]["p50_to_bare"] < SLACK * 2.5
+    assert calls["replay, 16 clients"]["rate_to_bare"] > 0.40 / SLACK
+
+
+@pytest.mark.slow
+def test_a_large_replay_costs_what_a_bare_server_takes_to_read_it(found: dict[str, Any]) -> None:
+    assert figures(found, "sizes")["replay, 1 MB"]["p50_to_bare"] < SLACK
+
+
+@pytest.mark.slow
+def test_a_run_stays_small_on_disk(found: dict[str, Any]) -> None:
+    [step] = [each for what, each in figures(found, "footprint").items() if "a step" in what]
+    assert step["sent_bytes"] > 25e6
+    assert step["step_disk_bytes"] < 10_000
