@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentstate.dialects.anthropic_messages import AnthropicMessages
-from agentstate.dialects.base import Dialect, ReadsPath
+from agentstate.dialects.base import Dialect, reads_path
 from agentstate.dialects.gemini import Gemini
 from agentstate.dialects.ollama_chat import OllamaChat
 from agentstate.dialects.openai_chat import OpenAIChat
@@ -32,9 +32,9 @@ def dialect_for_path(path: str, query: str = "") -> Dialect | None:
     """
     for dialect in DIALECTS:
         if path in dialect.paths:
-            return dialect.at(path, query) if isinstance(dialect, ReadsPath) else dialect
+            return dialect.at(path, query) if reads_path(dialect) else dialect
     return next(
-        (bound for row in DIALECTS if isinstance(row, ReadsPath) if (bound := row.at(path, query))),
+        (bound for row in DIALECTS if reads_path(row) if (bound := row.at(path, query))),
         None,
     )
 

@@ -352,6 +352,10 @@ class CallingDialect(Dialect, CallsTools, Protocol):
     """A dialect whose answers can call tools."""
 
 
+class PathDialect(Dialect, ReadsPath, Protocol):
+    """A dialect whose path says what others say in the body."""
+
+
 def calls_tools(dialect: Dialect) -> TypeGuard[CallingDialect]:
     """Say whether a dialect's answers can call tools.
 
@@ -359,3 +363,8 @@ def calls_tools(dialect: Dialect) -> TypeGuard[CallingDialect]:
     every member of a protocol, and this is asked several times a call.
     """
     return hasattr(dialect, "changed_events")
+
+
+def reads_path(dialect: Dialect) -> TypeGuard[PathDialect]:
+    """Say whether a dialect's path says what others say in the body; asked once a call."""
+    return hasattr(dialect, "at")

@@ -24,7 +24,7 @@ from agentstate.ground.errors import (
     Unauthorized,
     shorten,
 )
-from agentstate.ground.logs import Call, log_call
+from agentstate.ground.logs import Call, is_logged, log_call
 from agentstate.wire.endpoint import Router
 from agentstate.wire.message import Abort, Request, Response
 
@@ -55,6 +55,8 @@ class FrontDoor:
             response = await self._answer(request)
         except AgentStateError as error:
             response = error_reply(error)
+        if not is_logged(response.status):
+            return response
         if isinstance(response.body, bytes):
             log_call(_call_of(request, response, began_s, None))
         else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 
+@lru_cache(maxsize=64)  # each call of an agent asks it of the same Host header
 def is_loopback(host: str) -> bool:
     """Say whether a host name or address, brackets or not, can only be this machine.
 

@@ -59,11 +59,19 @@ def set_up_logs(settings: LogSettings, stream: TextIO | None = None) -> None:
     root.propagate = False
 
 
+def is_logged(status: int) -> bool:
+    """Say whether a call that ends with a status gets a line."""
+    return calls.isEnabledFor(_level_of(status))
+
+
 def log_call(call: Call) -> None:
     """Write the one line of a call: a warning where it failed on our side or upstream."""
-    level = logging.WARNING if call.status >= 500 else logging.INFO
-    if calls.isEnabledFor(level):
-        calls.log(level, "%s", _call_text(call), extra={_CALL_KEY: call})
+    if is_logged(call.status):
+        calls.log(_level_of(call.status), "%s", _call_text(call), extra={_CALL_KEY: call})
+
+
+def _level_of(status: int) -> int:
+    return logging.WARNING if status >= 500 else logging.INFO
 
 
 class TextLines(logging.Formatter):

@@ -44,7 +44,7 @@ class WrittenOut:
 async def write_out(store: Store, call: Call) -> WrittenOut:
     """Return what the record knows of what a call goes on from."""
     dialect, before = call.dialect, call.ask.goes_on_from
-    if not isinstance(dialect, Chains) or before is None:
+    if before is None or not isinstance(dialect, Chains):
         return WrittenOut()
     if await _is_revised(store, dialect, call.caller.session, before):
         finds = partial(_find_any, store, call.caller.session)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from operator import eq
 
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.canonical import JSON, encode
@@ -25,7 +26,8 @@ _NUMBERS = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]+")  # 
 # What is remembered of recent requests, to see at no cost that a call only goes on.
 SESSIONS_REMEMBERED_MAX = 256
 REQUESTS_REMEMBERED_MAX = 16  # per session: as many agents may take turns in it
-NAME_BYTES = 8  # of a message's digest; enough to tell the messages of one session apart
+# Of a message's digest; enough to tell the messages of one session apart, and as wide as a number.
+NAME_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +254,9 @@ def _stands_beside(old: _Recent, names: bytes, number: int | None) -> bool:
 
 def _shared(old: bytes, new: bytes) -> int:
     """Return how many messages two requests have in common, place by place."""
-    places = range(0, min(len(old), len(new)), NAME_BYTES)
-    return sum(old[at : at + NAME_BYTES] == new[at : at + NAME_BYTES] for at in places)
+    # As numbers, so that no name is cut out: each call of a lane of its own is compared with all
+    # that are remembered.
+    return sum(map(eq, memoryview(old).cast("Q"), memoryview(new).cast("Q")))
 
 
 def _shown(value: JSON) -> str:

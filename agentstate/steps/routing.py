@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from agentstate.dialects import dialect_by_name
@@ -264,11 +265,12 @@ class Targets:
             )
         has_messages = "anthropic_messages" in row.dialect
         spoken = form or asked.dialect or (has_messages and "anthropic_messages")
+        origin, base_path = _place_of(row.base_url)
         target = Target(
             provider=row.name,
             model=model,
-            origin=Origin.of(row.base_url),
-            base_path=urlsplit(row.base_url).path.rstrip("/"),
+            origin=origin,
+            base_path=base_path,
             keeps_v1=has_messages,
             key=row.api_key if uses_configured else None,
             key_header=b"x-api-key" if spoken == "anthropic_messages" else b"authorization",
@@ -281,6 +283,12 @@ class Targets:
         if form == "ollama_chat":
             return replace(target, base_path=target.base_path.removesuffix("/v1"))
         return target
+
+
+@lru_cache(maxsize=64)  # read once for each provider, not for each call
+def _place_of(base_url: str) -> tuple[Origin, str]:
+    """Return where a base URL leads, and the path it has."""
+    return Origin.of(base_url), urlsplit(base_url).path.rstrip("/")
 
 
 def _form(row: ProviderSettings, asked: Inquiry, *, is_named: bool) -> str | None:
