@@ -77,6 +77,9 @@ _QUOTE = r"(?:\\{0,7}[\"'])?"  # as it stands in JSON within JSON within a text
 _GIVEN = re.compile(rf"[:=]\s{{0,3}}{_QUOTE}(?P<value>{_RUN})")
 _NAME_BEFORE = re.compile(rf"{_NAME}{_QUOTE}\s{{0,3}}\Z", re.IGNORECASE)
 NAME_CHARS_MAX = 40
+_ANY_NAME = re.compile(_NAME, re.IGNORECASE)
+_NAME_WORDS = ("key", "token", "secret", "passw", "passph")  # one of them is in each name
+TEXT_CHARS_MIN = len("://a:b@")  # the shortest secret, with what it is known by
 ASSIGNED_CHARS_MIN = 12
 # Of a text by chance; words and numbers have less.
 BITS_PER_CHAR_MIN = 3.0
@@ -86,11 +89,26 @@ KNOWN_CHARS_MIN, KNOWN_KINDS_MIN = 16, 8
 
 def redact_text(text: str) -> str:
     """Return a text without what has the form of a secret."""
-    while True:
+    while _may_hold_one(text):
         cleared = _cleared(text, find_secrets(text))
         if cleared == text:
             return text
         text = cleared  # where one ended another may begin, which went on from a word before
+    return text
+
+
+def _may_hold_one(text: str) -> bool:
+    """Say whether it is worth looking for secrets: most texts are told from plain words alone."""
+    if len(text) < TEXT_CHARS_MIN:
+        return False
+    for word in _STARTS:
+        if word in text:
+            return True
+    lower = text.lower()
+    for word in _NAME_WORDS:
+        if word in lower:
+            return _ANY_NAME.search(text) is not None
+    return False
 
 
 def redact_bytes(raw: bytes) -> bytes:
@@ -193,7 +211,7 @@ class Redactor:
     (regular expressions) find. Immutable."""
 
     def __init__(self, keys: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        self._keys = tuple(dict.fromkeys(key for key in keys if is_known_secret(key)))
+        self._know(dict.fromkeys(key for key in keys if is_known_secret(key)))
         self._patterns = tuple(re.compile(pattern) for pattern in patterns)
 
     def with_keys(self, keys: Iterable[str]) -> Redactor:
@@ -202,9 +220,13 @@ class Redactor:
         if not more:
             return self
         other = Redactor()
-        other._keys = (*self._keys, *more)
+        other._know((*self._keys, *more))
         other._patterns = self._patterns
         return other
+
+    def _know(self, keys: Iterable[str]) -> None:
+        self._keys = tuple(keys)
+        self._raw_keys = tuple(key.encode("utf-8", "surrogatepass") for key in self._keys)
 
     @property
     def knows_keys(self) -> bool:
@@ -250,8 +272,7 @@ class Redactor:
 
     def without_keys(self, content: bytes) -> bytes:
         """Do the same for bytes; what has none comes back as the same object."""
-        for key in self._keys:
-            raw = key.encode("utf-8", "surrogatepass")
+        for raw in self._raw_keys:
             if raw in content:
                 content = content.replace(raw, mark_of(KEY).encode())
         return content
