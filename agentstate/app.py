@@ -28,6 +28,7 @@ from agentstate.ground.addresses import is_loopback
 from agentstate.ground.budget import Budget, limits_of, shown
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import SettingError
+from agentstate.ground.meters import Meters
 from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
 from agentstate.ground.tasks import TaskSet
 from agentstate.house.feed import Feed
@@ -93,6 +94,8 @@ class App:
         self._outbox = Outbox(self._store, hooks, client, keys=keys)
         self._sweep = Sweep(self._store, self._settings.sweep, self._outbox.ring)
         self._feed = Feed()
+        self._meters = Meters()
+        self._is_stopping = False
         self._store.watch(self._feed.note)
         self._server: Server | None = None
         self._pipeline: Pipeline | None = None
@@ -121,7 +124,12 @@ class App:
         is_mocked = settings.mock or settings.replay.offline
         targets = Targets(settings.providers, mock_only=is_mocked, forward=settings.forward)
         services = build_services(
-            self._store, self._transports, settings, self._tasks, crash_points(settings.crash_at)
+            self._store,
+            self._transports,
+            settings,
+            self._tasks,
+            crash_points(settings.crash_at),
+            self._meters,
         )
         self._gate = services.gate
         self._gate.on_event = self._outbox.ring
@@ -146,11 +154,14 @@ class App:
                     LoginEndpoints(self._guard, is_tls=self._tls is not None),
                     settings.secrets,
                     services.redactor,
+                    self._meters,
+                    lambda: self._is_stopping,
                 )
             ),
             Assets(),
             settings.server.hosts,
             self._guard,
+            self._meters,
         )
         self._server = Server(
             door.answer,
@@ -194,6 +205,7 @@ class App:
 
     async def stop(self, drain_s: float) -> None:
         """Finish what is in flight within `drain_s`, then close the record. May be called again."""
+        self._is_stopping = True
         self._feed.stop()  # pages come back to the next process
         if self._server is not None:
             if self._gate is not None:

@@ -1,6 +1,7 @@
 """The front door: checks who may come in, and shows each request to the right room.
 
-/v1, /s/..., /p/... are the proxy; /api and /healthz the management API; /dashboard the files.
+/v1, /s/..., /p/... are the proxy; /api, /metrics, /healthz and /readyz the management API;
+/dashboard the files.
 Errors leave here in the shape of the room they belong to.
 """
 
@@ -25,6 +26,7 @@ from agentstate.ground.errors import (
     shorten,
 )
 from agentstate.ground.logs import Call, is_logged, log_call
+from agentstate.ground.meters import Meters
 from agentstate.wire.endpoint import Router
 from agentstate.wire.message import Abort, Request, Response
 
@@ -39,9 +41,11 @@ class FrontDoor:
         assets: Assets,
         hosts: tuple[str, ...],
         guard: Guard | None = None,
+        meters: Meters | None = None,
     ) -> None:
         """`hosts`: further names this server answers to, besides those of this machine. `guard`:
-        who asks for tokens; None = nobody."""
+        who asks for tokens; None = nobody. `meters`: count requests; None = nobody is told."""
+        self._meters = meters or Meters()
         self._guard = guard or Guard(Tokens(()))
         self._proxy = proxy
         self._router = router
@@ -55,6 +59,8 @@ class FrontDoor:
             response = await self._answer(request)
         except AgentStateError as error:
             response = error_reply(error)
+        if is_agents(request.path):
+            self._count(response)
         if not is_logged(response.status):
             return response
         if isinstance(response.body, bytes):
@@ -65,8 +71,17 @@ class FrontDoor:
             )
         return response
 
+    def _count(self, response: Response) -> None:
+        replay, overhead = "", None
+        for name, value in response.headers:
+            if name == b"x-agentstate-replay":
+                replay = value.decode("ascii")
+            elif name == b"x-agentstate-overhead-ms":
+                overhead = float(value)
+        self._meters.note_request(replay, response.status, overhead)
+
     async def _answer(self, request: Request) -> Response:
-        if request.path == "/healthz":
+        if request.path in ("/healthz", "/readyz"):
             return await self._api(request)
         try:
             address = read_address(request.path)
@@ -86,7 +101,7 @@ class FrontDoor:
             return self._page(request)
         if request.path == "/":
             return Response(307, [(b"location", b"/dashboard/")])
-        if request.path.startswith("/api/"):
+        if request.path.startswith("/api/") or request.path == "/metrics":
             return await self._api(request)
         raise NotFound(
             f"There is nothing at {shorten(request.path)}. Agents use /v1, people /dashboard, "
@@ -141,6 +156,11 @@ class FrontDoor:
                 f"A page of {shorten(origin)!r} may not ask for this: only the server's own pages "
                 "may. Agents send no Origin header."
             )
+
+
+def is_agents(path: str) -> bool:
+    """Say whether a path is one that agents call models on."""
+    return path.startswith(("/v1", "/s/", "/p/"))
 
 
 def _host_of(request: Request) -> str:

@@ -20,6 +20,11 @@ def iso_moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat("T", "seconds")
 
 
+def process_s() -> float:
+    """Return the seconds of processor time that this process has taken."""
+    return time.process_time()
+
+
 def monotonic_s() -> float:
     """Return seconds of a clock that never goes backwards; only differences mean anything."""
     return time.perf_counter()

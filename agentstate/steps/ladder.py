@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeVar
 from agentstate.dialects.base import Dialect
 from agentstate.ground.canonical import JSON, canonical
 from agentstate.ground.clock import now_ms
+from agentstate.ground.meters import Meters
 from agentstate.ground.records import Candidate, Emitter, ReplayNote, Served
 from agentstate.ground.redaction import Redactor
 from agentstate.steps.identify import Caller, Sought
@@ -88,7 +89,8 @@ class Sky(Protocol):
 class Ladder:
     """Finds recorded steps. One per server: it remembers what it has promised to whom."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, meters: Meters) -> None:
+        self._meters = meters
         self.misses = Misses(store)
         self._store = store
         # What calls were given and the store does not have yet.
@@ -383,6 +385,7 @@ class Ladder:
         saved_microusd: int | None,
     ) -> None:
         """Count that one more call was given a step. `saved_microusd` None: not known."""
+        self._meters.note_saved(saved_microusd)
         self._store.note_replay(
             ReplayNote(
                 session=caller.session,

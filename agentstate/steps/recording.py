@@ -24,6 +24,7 @@ from agentstate.ground.errors import (
     shorten,
 )
 from agentstate.ground.events import Event
+from agentstate.ground.meters import Meters
 from agentstate.ground.prices import Prices, load_prices
 from agentstate.ground.records import Claim, Claimed, RecordedAnswer, Tail
 from agentstate.ground.redaction import Redactor
@@ -86,6 +87,7 @@ class Services:
     fallback_news: FallbackNews
     offline: Offline | None  # None = what is not on record goes upstream
     redactor: Redactor  # knows what is configured
+    meters: Meters
 
     def redactor_of(self, headers: Headers) -> Redactor:
         """Return what knows the keys of a caller as well."""
@@ -98,14 +100,17 @@ def build_services(
     settings: Settings,
     tasks: TaskSet,
     crash: Callable[[str], None],
+    meters: Meters | None = None,
 ) -> Services:
-    """Build what calls need from what the house has."""
+    """Build what calls need from what the house has. `meters`: count what happens; None = for
+    nobody."""
+    meters = meters or Meters()
     prices = load_prices()
     gate = Gate(store, settings.gate, Policy(settings.gate))
     splices = Splices(store)
     forward = settings.forward
     cooldowns = Cooldowns(after=forward.cooldown_after, rest_s=forward.cooldown_s)
-    road = Road(transports, forward, prices, cooldowns)
+    road = Road(transports, forward, prices, cooldowns, meters)
     budgets = Budgets(store, gate, settings.budget)
     rounds = Rounds(
         store=store,
@@ -116,7 +121,7 @@ def build_services(
         settings=settings,
         tasks=tasks,
     )
-    ladder = Ladder(store)
+    ladder = Ladder(store, meters)
     return Services(
         store=store,
         ladder=ladder,
@@ -136,6 +141,7 @@ def build_services(
         fallback_news=FallbackNews(),
         offline=Offline(store, ladder) if settings.replay.offline else None,
         redactor=Redactor(settings.secrets, settings.redact.patterns),
+        meters=meters,
     )
 
 
@@ -241,6 +247,7 @@ class Recording:
             self.is_noted = True
             return
         except StoreError as error:
+            services.meters.note_unsaved()
             log.error(
                 "session %r: an answer could not be saved and is delivered once: %s",
                 call.caller.session,
@@ -399,6 +406,15 @@ class Recording:
         tried: tuple[str, ...] = (),
     ) -> Landing:
         """Return how the call ended. `read`: the answer in neutral form, where there is one."""
+        if answer is not None and read is not None:
+            self._services.meters.note_answer(
+                self._call.dialect.name,
+                self._tries.target.provider,
+                read.model or self._tries.target.model,
+                read.usage,
+                self.cost(read),
+                fallback_index=self._tries.index,
+            )
         return Landing(
             answer=answer,
             refusal=refusal,

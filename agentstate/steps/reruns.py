@@ -97,7 +97,7 @@ class Reruns:
         if isinstance(outcome, AllFailed):
             raise NotAnswered(_told(outcome), tries.ended())
         recorded, answer = outcome.value
-        return make_checkpoint(
+        checkpoint = make_checkpoint(
             step_id=step.step_id,
             now_ms=now_ms(),
             ask=call.ask,
@@ -112,6 +112,15 @@ class Reruns:
             model=tries.target.model,
             redactor=services.redactor,
         )
+        services.meters.note_answer(
+            dialect.name,
+            checkpoint.provider,
+            checkpoint.model,
+            answer.usage,
+            checkpoint.cost_microusd,
+            fallback_index=tries.index,
+        )
+        return checkpoint
 
     async def _call(
         self, step: StepRow, dialect: Dialect, request: dict[str, JSON], rerun: Rerun

@@ -333,6 +333,14 @@ class Rounds:
             first_content_ms=None,
             redactor=call.redactor,
         )
+        self._road.meters.note_answer(
+            dialect.name,
+            checkpoint.provider,
+            checkpoint.model,
+            answer.usage,
+            checkpoint.cost_microusd,
+            fallback_index=tries.index,
+        )
         answer_id = await self._store.record_round(checkpoint, root_id, len(rounds))
         return answer_id, recorded
 

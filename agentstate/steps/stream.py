@@ -153,6 +153,12 @@ class StreamReader:
                 self._refuse(frame)
             if mark in (Mark.CONTENT, Mark.TOOL) and self._first_content_ms is None:
                 self._first_content_ms = self._recording.since_start_ms()
+                self._services.meters.note_first_content(
+                    self._call.dialect.name,
+                    self._leg.target.provider,
+                    self._leg.target.model,
+                    self._first_content_ms,
+                )
                 self._withholds = False
             is_done = mark is Mark.DONE
             holds = holds or is_done or mark is Mark.COMPLETING

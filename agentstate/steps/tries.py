@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 from agentstate.ground.clock import monotonic_s, now_ms
 from agentstate.ground.errors import AgentStateError, BadRequest, UpstreamError
+from agentstate.ground.meters import Meters
 from agentstate.ground.prices import Prices
 from agentstate.ground.records import Attempt
 from agentstate.ground.settings import ForwardSettings
@@ -76,6 +77,7 @@ class Road:
     settings: ForwardSettings
     prices: Prices
     cooldowns: Cooldowns
+    meters: Meters
 
 
 class Tries:
@@ -172,9 +174,11 @@ class Tries:
             while True:
                 outcome = await self._attempt(out, receive)
                 if not isinstance(outcome, Failed):
+                    assert self._current is not None, "it was begun"
+                    self._road.meters.note_attempt(out.dialect.name, self._current.ended())
                     self._plan.succeeded()
                     return Answered(outcome)
-                self._note(outcome)
+                self._note(outcome, out.dialect.name)
                 if outcome.is_out:
                     self._plan.give_up(outcome.failure, monotonic_s())
                     return self._all_failed(outcome)
@@ -226,11 +230,12 @@ class Tries:
                 Attempt(target.provider, target.model, at_ms, at_ms, error_code=RESTS, error=_RESTS)
             )
 
-    def _note(self, failed: Failed) -> None:
+    def _note(self, failed: Failed, dialect: str) -> None:
         """Put a failed attempt on the list."""
         assert self._current is not None, "it was begun"
         dropped = self._leg.dropped_of_request if self._leg else ()  # its answer was not used
         self._attempts.append(self._current.ended(failed.error, failed.excerpt, dropped))
+        self._road.meters.note_attempt(dialect, self._attempts[-1])
         self._failures.append((self._next.index, self._next.target, failed))
         self._current = self._leg = None
 

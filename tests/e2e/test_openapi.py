@@ -191,7 +191,14 @@ def look(asker: Asker) -> None:
         asker.ask("GET", S + target)
     for target in ("/recovery", "/timeline", "/steps/1/conversation"):
         asker.ask("GET", S + target)
-    for target in ("/api/sessions", "/api/overview", "/api/settings", "/api/login", "/healthz"):
+    for target in (
+        "/api/sessions",
+        "/api/overview",
+        "/api/settings",
+        "/api/login",
+        "/healthz",
+        "/readyz",
+    ):
         asker.ask("GET", target)
     asker.ask("GET", "/api/sessions?zz=1", status=400)
 

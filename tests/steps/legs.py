@@ -11,6 +11,7 @@ import pytest
 
 from agentstate.dialects import dialect_by_name
 from agentstate.ground.canonical import parse
+from agentstate.ground.meters import Meters
 from agentstate.ground.prices import Prices
 from agentstate.ground.records import RecordedAnswer
 from agentstate.ground.settings import ForwardSettings
@@ -138,4 +139,5 @@ def road(
         ForwardSettings(**settings),
         prices or Prices({}),
         cooldowns or Cooldowns(after=100, rest_s=30),
+        Meters(),
     )

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agentstate.ground.clock import now_ms
+from agentstate.ground.meters import Meters
 from agentstate.ground.records import Candidate, Checkpoint, Claim, Claimed
 from agentstate.ground.settings import ForwardSettings
 from agentstate.steps.ladder import MOMENTS_AHEAD_MS_MAX, Ladder
@@ -502,7 +503,7 @@ def test_a_step_that_failed_is_not_filled_with_an_answer_that_came_later() -> No
 
 
 def test_moments_of_a_session_grow_and_stay_near_the_clock() -> None:
-    ladder = Ladder(MemoryStore())
+    ladder = Ladder(MemoryStore(), Meters())
 
     few = [ladder.moment("s") for _ in range(MOMENTS_AHEAD_MS_MAX // 2)]
     many = [ladder.moment("s") for _ in range(20 * MOMENTS_AHEAD_MS_MAX)]

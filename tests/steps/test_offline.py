@@ -11,6 +11,7 @@ import pytest
 from agentstate.dialects import dialect_for_path
 from agentstate.ground.canonical import JSON, encode, parse
 from agentstate.ground.errors import OfflineMiss
+from agentstate.ground.meters import Meters
 from agentstate.steps.identify import Caller, Sought, identify, read_scope
 from agentstate.steps.ladder import Hit, Ladder, Sky
 from agentstate.steps.offline import Nowhere, Offline, Unanswered
@@ -56,7 +57,7 @@ def play(scenario: Callable[[Store, Offline], Awaitable[None]]) -> None:
     async def main() -> None:
         store = MemoryStore()
         await store.open()
-        await scenario(store, Offline(store, Ladder(store)))
+        await scenario(store, Offline(store, Ladder(store, Meters())))
 
     asyncio.run(main())
 

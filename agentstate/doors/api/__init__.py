@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from agentstate.doors.api.approvals import ApprovalEndpoints, Decider
 from agentstate.doors.api.budget import BudgetEndpoints, Budgeter
 from agentstate.doors.api.cassettes import CassetteEndpoints
@@ -12,6 +14,7 @@ from agentstate.doors.api.forks import ForkEndpoints
 from agentstate.doors.api.health import HealthEndpoints
 from agentstate.doors.api.live import LiveEndpoints
 from agentstate.doors.api.login import LoginEndpoints
+from agentstate.doors.api.metrics import MetricsEndpoints
 from agentstate.doors.api.openapi import OpenAPIEndpoints
 from agentstate.doors.api.overview import OverviewEndpoints
 from agentstate.doors.api.recovery import RecoveryEndpoints
@@ -23,6 +26,7 @@ from agentstate.doors.api.tool_calls import ToolCallEndpoints
 from agentstate.doors.api.webhooks import WebhookEndpoints
 from agentstate.doors.guard import Guard
 from agentstate.ground.access import Tokens
+from agentstate.ground.meters import Meters
 from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.ground.settings import Loaded
 from agentstate.house.feed import Feed
@@ -48,12 +52,15 @@ def endpoint_table(
     login: LoginEndpoints | None = None,
     keys: tuple[str, ...] = (),
     redactor: Redactor = NOTHING_KNOWN,
+    meters: Meters | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[Endpoint, ...]:
     """Return every endpoint of the management API. `login`: None = nobody has to log in. `keys`:
-    secrets that no cassette may hold. `redactor`: takes those and more out of training data."""
+    secrets that no cassette may hold. `redactor`: takes those and more out of training data.
+    `meters`: what was counted; None = nothing is."""
     login = login or LoginEndpoints(Guard(Tokens(())), is_tls=False)
     rows = (
-        *HealthEndpoints(store, pipeline, version).rows(),
+        *HealthEndpoints(store, pipeline, version, is_stopping).rows(),
         *login.rows(),
         *SessionEndpoints(store, budgets).rows(),
         *ToolCallEndpoints(store).rows(),
@@ -71,5 +78,6 @@ def endpoint_table(
         *OverviewEndpoints(store).rows(),
         *SettingsEndpoints(loaded, version).rows(),
         *LiveEndpoints(feed).rows(),
+        *MetricsEndpoints(store, pipeline, meters or Meters(), version, is_stopping).rows(),
     )
     return (*rows, *OpenAPIEndpoints(version, rows).rows())

@@ -1,7 +1,8 @@
-"""Is it alive? For supervisors and for people."""
+"""Is it alive, and does it take calls? For supervisors and for people."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, TypedDict
 
 from agentstate.doors.api.reply import json_response
@@ -31,10 +32,26 @@ class DegradedShown(TypedDict):
     version: str
 
 
-class HealthEndpoints:
-    """Answers `/healthz`."""
+class ReadyShown(TypedDict):
+    """That it takes calls."""
 
-    def __init__(self, store: Store, pipeline: Pipeline, version: str) -> None:
+    status: Literal["ready"]
+
+
+class NotReadyShown(TypedDict):
+    """That it does not, and why."""
+
+    status: Literal["not_ready"]
+    reason: str
+
+
+class HealthEndpoints:
+    """Answers `/healthz` and `/readyz`."""
+
+    def __init__(
+        self, store: Store, pipeline: Pipeline, version: str, is_stopping: Callable[[], bool]
+    ) -> None:
+        self._is_stopping = is_stopping
         self._store = store
         self._pipeline = pipeline
         self._version = version
@@ -51,7 +68,30 @@ class HealthEndpoints:
                 faults=((503, DegradedShown),),
                 needs="anybody",
             ),
+            Endpoint(
+                "GET",
+                "/readyz",
+                self.ready,
+                "Say whether it takes calls: 503 once it was told to stop, or if the record takes "
+                "no writes.",
+                shape=ReadyShown,
+                faults=((503, NotReadyShown),),
+                needs="anybody",
+            ),
         )
+
+    async def ready(self, request: Request, params: Params) -> Response:
+        """Answer 200, or 503 with the reason."""
+        reason = "it was told to stop" if self._is_stopping() else None
+        if reason is None:
+            try:
+                await self._store.check()
+            except StoreError as error:
+                reason = error.message
+        if reason is not None:
+            shown: NotReadyShown = {"status": "not_ready", "reason": reason}
+            return json_response(as_json(shown), 503)
+        return json_response(as_json(ReadyShown(status="ready")))
 
     async def health(self, request: Request, params: Params) -> Response:
         """Answer 200 with what works, or 503 with what does not."""
