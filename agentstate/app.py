@@ -31,6 +31,7 @@ from agentstate.ground.errors import SettingError
 from agentstate.ground.meters import Meters
 from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
 from agentstate.ground.tasks import TaskSet
+from agentstate.ground.words import counted
 from agentstate.house.feed import Feed
 from agentstate.house.hooks import Hook, build_hooks
 from agentstate.house.mock import MockProvider
@@ -374,11 +375,6 @@ def _budget_lines(settings: Settings) -> Iterator[str]:
     then = "a person is asked" if budget.action == "hold" else "429"
     if told:
         yield f"  budget     of each session: {', '.join(told)}; then {then}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, as people write it."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _has_key(settings: Settings) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentstate import __version__
+from agentstate.cli_backup import add_backup, add_check, run_backup, run_check
 from agentstate.cli_bench import add_bench, run_bench
 from agentstate.cli_export_flags import add_filters
 from agentstate.cli_steer import add_sessions
@@ -444,6 +445,8 @@ VERBS = (
     Verb("tools", "calls that must not happen twice: which are unknown?", _add_tools, _act),
     Verb("export", "write runs as training data: JSON lines for fine-tuning", _add_export, _export),
     Verb("import", "read a cassette back into the record", _add_import, _act),
+    Verb("backup", "copy the record while a server writes to it", add_backup, run_backup),
+    Verb("check", "find out whether the record, or a backup, is sound", add_check, run_check),
     Verb("record", "run a command and write its calls to a cassette", add_record, _record_calls),
     Verb("replay", "run a command on a cassette: no key, no network", add_replay, _replay_calls),
     Verb("policy", "try out what the gate asks about", _add_policy, _act),

@@ -17,11 +17,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agentstate import __version__
-from agentstate.app import check_bind, counted
+from agentstate.app import check_bind
 from agentstate.cli_table import inert
 from agentstate.ground.errors import SettingError
 from agentstate.ground.load import FILE_NAME, load_settings
 from agentstate.ground.settings import Loaded
+from agentstate.ground.words import counted
 from agentstate.house.doctor import examine
 from agentstate.house.doctor_seen import Finding, State, Subject
 from agentstate.house.doctor_upstreams import LIMIT_S

@@ -22,6 +22,7 @@ from agentstate.cli_server import Record, ServerSilent
 from agentstate.cli_table import cell, inert, print_table
 from agentstate.ground.canonical import encode, parse
 from agentstate.ground.errors import SettingError
+from agentstate.ground.words import counted
 
 STDOUT = Path("-")
 BAR_CHARS = 24
@@ -123,7 +124,7 @@ def summary(manifest: Mapping[str, Any], out: Path) -> Iterator[str]:
     for part, facts in manifest["files"].items():
         path = out if len(manifest["files"]) == 1 else beside(out, part)
         where = "" if out == STDOUT else f" in {inert(str(path))}"
-        lines = _counted(facts["lines"], "line")
+        lines = counted(facts["lines"], "line")
         size = f"{facts['bytes']:,} bytes, about {facts['tokens']:,} tokens"
         yield f"{lines}{where}: {size}" if facts["lines"] else f"No line{where}."
     yield from count_lines(manifest, says_lines=False)
@@ -133,13 +134,13 @@ def count_lines(counts: Mapping[str, Any], *, says_lines: bool = True) -> Iterat
     """Yield the counts of a report or a manifest, a line each; those of nothing are left out."""
     found = counts["findings"]
     if says_lines:
-        sessions = _counted(counts["sessions"], "session")
-        yield f"{_counted(counts['lines'], 'line')} of {sessions}"
+        sessions = counted(counts["sessions"], "session")
+        yield f"{counted(counts['lines'], 'line')} of {sessions}"
     if counts["left_out"]:
-        lost = _counted(counts["left_out"], "line")
+        lost = counted(counts["left_out"], "line")
         yield f"{lost} could not be saved: {_listed(found['left_out'])}"
     if counts["mended"]:
-        yield f"{_counted(counts['mended'], 'line')} mended: {_listed(found['mended'])}"
+        yield f"{counted(counts['mended'], 'line')} mended: {_listed(found['mended'])}"
     if found["kept"]:
         yield f"worth a look: {_listed(found['kept'])}"
     if counts["secrets"]:
@@ -256,10 +257,6 @@ def _outcome(line: Mapping[str, Any], finding: Mapping[str, Any]) -> str:
         return "mended"
     is_reason = line["is_left_out"] and finding is line["findings"][-1]
     return "left out" if is_reason else "look at it"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _listed(counts: Mapping[str, int]) -> str:

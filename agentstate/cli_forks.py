@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from agentstate.ground.canonical import JSON, encode, parse
 from agentstate.ground.errors import SettingError
+from agentstate.ground.words import counted
 
 if TYPE_CHECKING:
     from agentstate.cli_server import Answer, Record
@@ -115,7 +116,7 @@ def _print_json(asked: argparse.Namespace, answer: Answer) -> bool:
 
 def _forked(session: dict[str, Any]) -> str:
     origin, name = session["forked_from"], _cell(session["session"])
-    shared = _count(origin["shared_steps"], "step")
+    shared = counted(origin["shared_steps"], "step")
     return (
         f"{name}: forked from {_cell(origin['session'])}, {shared} shared\n"
         f"to go on there, run the agent with the session id {name}"
@@ -136,7 +137,7 @@ def _would_go(found: dict[str, Any]) -> str:
 
 
 def _steps(found: dict[str, Any]) -> str:
-    return _count(found["spent"]["steps"], "step")
+    return counted(found["spent"]["steps"], "step")
 
 
 def _path(asked: argparse.Namespace) -> str:
@@ -147,7 +148,3 @@ def _cell(text: str) -> str:
     from agentstate.cli_table import cell
 
     return cell(text)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

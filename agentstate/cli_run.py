@@ -30,7 +30,7 @@ from agentstate.cassettes import (
 from agentstate.cli_command import CannotRun, environment, run_command
 from agentstate.cli_export import open_output
 from agentstate.cli_table import cell, inert
-from agentstate.cli_tape import counted, read_file, say, summary
+from agentstate.cli_tape import read_file, say, summary
 from agentstate.ground.clock import now_ms
 from agentstate.ground.errors import AgentStateError, SettingError
 from agentstate.ground.load import load_settings
@@ -41,6 +41,7 @@ from agentstate.ground.settings import (
     Settings,
     read_environment,
 )
+from agentstate.ground.words import counted
 from agentstate.house.cassette_export import TapeOrder
 from agentstate.house.cassette_import import Imported, read_sessions
 from agentstate.house.cassette_secrets import SecretsInAnswers

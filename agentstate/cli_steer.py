@@ -21,6 +21,7 @@ from agentstate.cli_tape import add_cassette
 from agentstate.ground.canonical import JSON, encode, parse
 from agentstate.ground.errors import shorten
 from agentstate.ground.records import SessionStatus
+from agentstate.ground.words import counted
 
 if TYPE_CHECKING:
     from agentstate.cli_server import Record
@@ -219,11 +220,11 @@ def _rolled_back(found: dict[str, Any], asked: argparse.Namespace) -> str:
         return f"{_name(found)}: there is no step to take back from {asked.step} on"
     cost = f"running them again costs about {_weight(found['cost_to_rerun'])}"
     if found["rollback"] is None:
-        steps = _count(found["steps_taken_back"], "step")
+        steps = counted(found["steps_taken_back"], "step")
         return f"{_name(found)}: {steps} would be taken back; {cost}"
     number = found["rollback"]["rollback_id"]
     undo = f"agentstate sessions restore {_name(found)} {number}"
-    steps = _count(found["steps_taken_back"], "step")
+    steps = counted(found["steps_taken_back"], "step")
     return f"{_name(found)}: {steps} taken back; {cost}\nto undo it: {undo}"
 
 
@@ -232,9 +233,9 @@ def _restored(found: dict[str, Any], asked: argparse.Namespace) -> str:
     back, gone = found["steps_restored"], found["steps_taken_back"]
     done = [f"answer {one['to']} of step {one['index']} stands again" for one in row["answers"]]
     if back or not done:
-        done.append(f"{_count(back, 'step')} active again")
+        done.append(f"{counted(back, 'step')} active again")
     if gone:
-        done.append(f"{_count(gone, 'step')} recorded since taken back")
+        done.append(f"{counted(gone, 'step')} recorded since taken back")
     return (
         f"{_name(found)}: number {row['undoes']} is undone; {', '.join(done)}\n"
         f"to undo it: agentstate sessions restore {_name(found)} {row['rollback_id']}"
@@ -260,7 +261,3 @@ def _weight(weight: dict[str, Any]) -> str:
     tokens = f"{weight['input_tokens']} tokens in, {weight['output_tokens']} out"
     least = "at least " if weight["unknown_costs"] else ""
     return f"{least}${weight['cost_microusd'] / 1_000_000:.6f} ({tokens})"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

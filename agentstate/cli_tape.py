@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 from agentstate.ground.canonical import encode, parse
 from agentstate.ground.errors import SettingError
 from agentstate.ground.load import FILE_NAME
+from agentstate.ground.words import counted
 
 if TYPE_CHECKING:
     from agentstate.cli_server import Record
@@ -80,11 +81,6 @@ def summary(end: Mapping[str, Any], *, keeps_secrets: bool) -> Iterator[str]:
         yield f"steps left out, since no agent would get their answer: {_listed(end['left_out'])}"
     if keeps_secrets:
         yield "answers are as they came: the file is as secret as what they hold"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def say(text: str) -> None:

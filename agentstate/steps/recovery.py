@@ -17,6 +17,7 @@ from agentstate.ground.clock import iso_moment
 from agentstate.ground.control import Weight
 from agentstate.ground.errors import NotFound, shorten
 from agentstate.ground.records import Query, SessionRow, StepRow
+from agentstate.ground.words import counted
 from agentstate.steps.outcome import RULE
 from agentstate.steps.tool_calls import Made, made_by
 from agentstate.store.base import Store
@@ -160,7 +161,7 @@ def _advise_holds(found: Recovery) -> Iterator[str]:
         )
     if expired:
         yield (
-            f"{_count(len(expired), 'question')} expired before anybody answered; the next call "
+            f"{counted(len(expired), 'question')} expired before anybody answered; the next call "
             "that meets one asks again."
         )
 
@@ -224,7 +225,7 @@ def _advise_run(found: Recovery, name: str) -> str:
 
 
 def _replay(count: int) -> str:
-    return f"{_count(count, 'step')} {'replays' if count == 1 else 'replay'}"
+    return f"{counted(count, 'step')} {'replays' if count == 1 else 'replay'}"
 
 
 def _saved(weight: Weight) -> str:
@@ -252,7 +253,3 @@ def _steps_at(numbers: Sequence[int]) -> str:
     if len(numbers) == 1:
         return f"Step {numbers[0]} is"
     return f"{len(numbers)} steps are"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
