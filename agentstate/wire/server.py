@@ -495,11 +495,9 @@ class _Connection(asyncio.Protocol):
             return await self._server._handler(request)
         except AgentStateError as error:
             return render_error(error)
-        except ConnectionError:
-            if not self._has_ended:
-                log.exception("%s %s failed", request.method, request.path)
-            return _internal_error()  # nobody reads it if it was our client's connection
-        except Exception:
+        except Exception as error:
+            if isinstance(error, ConnectionError) and self._has_ended:  # half closed, it reads this
+                return render_error(BadRequest("The connection ended inside the request body."))
             log.exception("%s %s failed", request.method, request.path)
             return _internal_error()
 

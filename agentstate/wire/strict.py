@@ -50,8 +50,9 @@ _DECISIVE = re.compile(
 )
 _FAULTY_BYTE = re.compile(rb"[^\t\r\n -~\x80-\xff]|(?<!\r)\n|\r(?!\n|\Z)")
 _LENGTH = re.compile(rb"[0-9]{1,18}")  # below 2**63, whoever reads it
-# RFC 3986 section 3.2.2, with a port and without user information.
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[-0-9A-Za-z._~%!$&'()*+,;=]*)(?::[0-9]{0,5})?")
+# RFC 3986 section 3.2.2, with a port and without user information. Never empty (RFC 9110 section
+# 4.2.1), and no comma: a recipient that joins two Host lines makes one of them.
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[-0-9A-Za-z._~%!$&'()*+;=]+)(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
 
 
@@ -60,9 +61,9 @@ def read_head(raw: bytes) -> Head:
 
     Refused besides what h11 refuses: line ends other than CRLF, folded lines, control characters,
     a repeated or doubtful Content-Length, Content-Length beside Transfer-Encoding, any coding but
-    `chunked`, an odd Host, a target an origin server has no meaning for.
+    `chunked`, an odd Host, a target an origin server has no meaning for, TRACE.
 
-    Source: RFC 9112 sections 2.2, 3, 5, 6; RFC 9110 sections 7.2 and 10.1.1.
+    Source: RFC 9112 sections 2.2, 3, 5, 6; RFC 9110 sections 7.2, 7.8, 9.3.8 and 10.1.1.
 
     Raises:
         ClientError: with the status to answer: 400, 417, 431, 501 or 505.
@@ -91,6 +92,8 @@ def read_head(raw: bytes) -> Head:
         raise _refusal(error.error_status_hint, "The request head is malformed.") from error
     assert type(event) is h11.Request
     pairs = event.headers.raw_items()
+    if is_http10:  # "a server MUST ignore an Upgrade header field" of it: RFC 9110 section 7.8
+        pairs = [pair for pair in pairs if pair[0].lower() != b"upgrade"]
     if authority is not None and authority != host:  # RFC 9112 section 3.2.2
         pairs = [pair for pair in pairs if pair[0].lower() != b"host"]
         pairs.insert(0, (b"Host", authority))
@@ -185,6 +188,8 @@ def _reduce_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     """Return the target in origin form, and the authority it named; None = it named none."""
     if method == b"CONNECT":
         raise BadRequest("CONNECT is for forward proxies; ask for a path.")
+    if method == b"TRACE":  # what it echoes are headers, and they hold keys
+        raise _refusal(501, "TRACE is not implemented here; ask for what you want to know.")
     if target.startswith(b"/"):
         return target, None
     if target == b"*" and method == b"OPTIONS":
@@ -193,7 +198,7 @@ def _reduce_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     if match is None:
         raise BadRequest(f"The request target must be a path: {_shown(target.partition(b'?')[0])}")
     authority, rest = match.groups()
-    if not authority or authority.startswith(b":") or _HOST.fullmatch(authority) is None:
+    if _HOST.fullmatch(authority) is None:
         raise BadRequest(f"The request target names no host: {_shown(authority)}")
     return (rest if rest.startswith(b"/") else b"/" + rest), authority
 

@@ -1269,6 +1269,22 @@ def test_stream_to_a_half_closed_client_goes_on_while_items_come() -> None:
     run(test())
 
 
+@pytest.mark.parametrize("begun", [post(b"hello")[:-1], CHUNKED_POST + b"5\r\nhello\r\n"])
+def test_end_inside_a_body_is_refused_for_who_still_reads(
+    begun: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with serving(echo) as server, await Client.connect(server) as client:
+            await client.send(begun)
+            client.writer.write_eof()
+            answer = await client.receive()
+            assert (answer.status, answer.error["code"]) == (400, "invalid_request")
+            assert await client.remainder() == b""
+
+    run(test())
+    assert caplog.records == []
+
+
 def test_end_inside_a_head_is_refused() -> None:
     async def test() -> None:
         async with serving(echo) as server, await Client.connect(server) as client:

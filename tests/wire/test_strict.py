@@ -77,6 +77,7 @@ REFUSED_HEADS = [
     ("authority form", get(HOST, line=b"GET h:80 HTTP/1.1"), 400),
     ("CONNECT", get(HOST, line=b"CONNECT h:443 HTTP/1.1"), 400),
     ("CONNECT with a path", get(HOST, line=b"CONNECT / HTTP/1.1"), 400),
+    ("TRACE", get(HOST, line=b"TRACE /x HTTP/1.1"), 501),
     ("absolute form of another scheme", get(HOST, line=b"GET ftp://h/x HTTP/1.1"), 400),
     ("absolute form without host", get(HOST, line=b"GET http:///x HTTP/1.1"), 400),
     ("absolute form with a port only", get(HOST, line=b"GET http://:80/x HTTP/1.1"), 400),
@@ -90,6 +91,10 @@ REFUSED_HEADS = [
     ("two equal Hosts", get(HOST, HOST), 400),
     ("two Hosts in other case", get(HOST, b"hOSt: h2"), 400),
     ("two Hosts in 1.0", get(HOST, b"host: i", line=b"GET / HTTP/1.0"), 400),
+    ("Host empty", get(b"Host:"), 400),
+    ("Host blank", get(b"Host: \t "), 400),
+    ("Host a port only", get(b"Host: :80"), 400),
+    ("Host a list", get(b"Host: a,b"), 400),
     ("Host with a space", get(b"Host: a b"), 400),
     ("Host with a path", get(b"Host: a/b"), 400),
     ("Host with a user", get(b"Host: u@a"), 400),
@@ -209,7 +214,6 @@ TAKEN_HEADS = {
     ),
     "Host with port": Taken(get(b"Host: localhost:8080"), host=b"localhost:8080"),
     "Host IPv6": Taken(get(b"Host: [::1]:8080"), host=b"[::1]:8080"),
-    "Host empty": Taken(get(b"Host:"), host=b""),
     "Host in white space": Taken(get(b"hOST: \t h \t"), host=b"h"),
     "length": Taken(get(HOST, b"Content-Length: 5"), length=5),
     "length with zeros": Taken(get(HOST, b"Content-Length: 007"), length=7),
@@ -228,6 +232,9 @@ TAKEN_HEADS = {
     "UTF-8 value": Taken(get(HOST, "A: 会议".encode())),
     "empty value": Taken(get(HOST, b"A:", b"B: ")),
     "tab in a value": Taken(get(HOST, b"A: b\tc")),
+    "upgrade in 1.0 is ignored": Taken(
+        get(HOST, b"Upgrade: websocket", line=b"GET /x HTTP/1.0"), keeps_alive=False
+    ),
     "upgrade is a header like any": Taken(get(HOST, b"Connection: upgrade", b"Upgrade: websocket")),
     "most headers": Taken(get(HOST, *[b"A: b"] * (HEADERS_MAX - 1))),
 }
