@@ -20,6 +20,7 @@ from agentstate.ground.errors import (
     AgentStateError,
     BadRequest,
     Forbidden,
+    MethodNotAllowed,
     NotFound,
     TooManyTries,
     Unauthorized,
@@ -29,6 +30,8 @@ from agentstate.ground.logs import Call, is_logged, log_call
 from agentstate.ground.meters import Meters
 from agentstate.wire.endpoint import Router
 from agentstate.wire.message import Abort, Request, Response
+
+_PAGE_METHODS = ("GET", "HEAD")
 
 
 class FrontDoor:
@@ -81,6 +84,8 @@ class FrontDoor:
         self._meters.note_request(replay, response.status, overhead)
 
     async def _answer(self, request: Request) -> Response:
+        if request.path == "*":  # RFC 9110 section 9.3.7: is anybody there?
+            return Response(200, [(b"allow", b"GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE")])
         if request.path in ("/healthz", "/readyz"):
             return await self._api(request)
         try:
@@ -97,10 +102,9 @@ class FrontDoor:
                 return self._proxy.refuse(address, error)
             return await self._proxy.answer(request, address)
         self._check_origin(request)
-        if request.path == PREFIX or request.path.startswith(PREFIX + "/"):
+        is_page = request.path == PREFIX or request.path.startswith(PREFIX + "/")
+        if is_page or request.path == "/":
             return self._page(request)
-        if request.path == "/":
-            return Response(307, [(b"location", b"/dashboard/")])
         if request.path.startswith("/api/") or request.path == "/metrics":
             return await self._api(request)
         raise NotFound(
@@ -118,8 +122,12 @@ class FrontDoor:
         return await endpoint.handler(request, params)
 
     def _page(self, request: Request) -> Response:
-        if request.method not in ("GET", "HEAD"):
-            raise NotFound(f"{shorten(request.path)} is a page: GET it.")
+        if request.method not in _PAGE_METHODS:
+            raise MethodNotAllowed(
+                f"{shorten(request.path)} is a page: GET it.", allowed=_PAGE_METHODS
+            )
+        if request.path == "/":
+            return Response(307, [(b"location", b"/dashboard/")])
         return self._assets.answer(request)
 
     def _check_host(self, request: Request) -> None:

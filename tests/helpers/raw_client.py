@@ -105,6 +105,10 @@ class Connection:
         """Close in the ordinary way."""
         self._socket.close()
 
+    def end_sending(self) -> None:
+        """Close the sending half; what comes can still be read."""
+        self._socket.shutdown(socket.SHUT_WR)
+
     def hang_up(self) -> None:
         """Close in the ordinary way, from any thread: one that is reading is woken by it."""
         self._socket.shutdown(socket.SHUT_RDWR)
