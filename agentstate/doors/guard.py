@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 
 from agentstate.ground.access import Role, Tokens, may
 from agentstate.ground.clock import monotonic_s
@@ -174,10 +173,11 @@ def _bearer(value: str | None) -> str | None:
 
 
 def _cookie(request: Request) -> str | None:
-    jar: SimpleCookie = SimpleCookie()
-    try:
-        jar.load(request.headers.text(b"cookie") or "")
-    except CookieError:
-        return None
-    found = jar.get(COOKIE)
-    return None if found is None else found.value
+    # Not by `http.cookies`: it leaves off at the first one it finds odd, and a browser sends along
+    # what every other program on this machine's name has set, whatever the port.
+    for line in request.headers.all(b"cookie"):
+        for item in line.split(b";"):
+            name, _, value = item.partition(b"=")
+            if name.strip(b" \t") == COOKIE.encode():
+                return value.strip(b' \t"').decode("latin-1")
+    return None

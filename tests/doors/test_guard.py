@@ -93,6 +93,18 @@ def test_a_browser_brings_its_cookie() -> None:
     assert guard().role_of(asking((b"cookie", cookie))) == "approve"
 
 
+# What other programs on the same name set, in forms no standard has.
+ODD_COOKIES = ('prefs={"a":1}', "a b=c", "=x", "[x]", "\xff", "a=b=c", f"x{COOKIE}=y", "", "a,b")
+
+
+@pytest.mark.parametrize("odd", ODD_COOKIES)
+def test_an_odd_cookie_of_another_program_does_not_hide_it(odd: str) -> None:
+    ours = f"{COOKIE}={cookie_of(TOKENS['approve'])}"
+
+    for text in (f"{odd}; {ours}", f"{ours};{odd}", f'{odd};{COOKIE}="{ours.partition("=")[2]}"'):
+        assert guard().role_of(asking((b"cookie", text))) == "approve"
+
+
 @pytest.mark.parametrize("cookie", ["", f"{COOKIE}=", f"{COOKIE}=x", "other=1", "a=b=c;;=", "\xff"])
 def test_a_cookie_that_is_none_of_ours_is_as_good_as_none(cookie: str) -> None:
     assert guard().role_of(asking((b"cookie", cookie))) is None
