@@ -6,6 +6,7 @@
     python3 build.py test [ARGS]      run the tests: `pytest ARGS`
     python3 build.py check            lint, format, types, direction of imports, house style
     python3 build.py bench [ARGS]     build it and run `agentstate bench ARGS`
+    python3 build.py fuzz [ARGS]      fuzz what takes bytes from outside: [TARGET ...] [--seconds N]
 
 What it needs it makes under .build/: virtual environments with the exact versions, checked by hash,
 of tests/requirements-*.txt. What has not changed is not made again. The same sources give the same
@@ -52,14 +53,18 @@ SOURCES = ("agentstate", "web", "pyproject.toml", "README.md", "LICENSE")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 # Environments by name, with the lists of pinned packages they hold.
-ENVIRONMENTS = {"build": "requirements-build.txt", "test": "requirements-test.txt"}
+ENVIRONMENTS = {
+    "build": "requirements-build.txt",
+    "test": "requirements-test.txt",
+    "fuzz": "requirements-fuzz.txt",
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """Do what the first argument says and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="build.py",
-        usage="build.py [run | test | check | bench] [ARGS]",
+        usage="build.py [run | test | check | bench | fuzz] [ARGS]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -292,6 +297,12 @@ def _run_tests(arguments: Sequence[str]) -> int:
     return subprocess.call([str(python), "-m", "pytest", *arguments], cwd=str(ROOT))
 
 
+def _run_fuzzing(arguments: Sequence[str]) -> int:
+    with _lock():
+        python = environment("fuzz")
+    return subprocess.call([str(python), "-m", "tests.fuzz.run", *arguments], cwd=str(ROOT))
+
+
 def _run_checks(arguments: Sequence[str]) -> int:
     if arguments:
         _fail("check takes no arguments")
@@ -325,6 +336,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "test": _run_tests,
     "check": _run_checks,
     "bench": _run_bench,
+    "fuzz": _run_fuzzing,
 }
 
 _WHEEL_CODE = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"

@@ -389,7 +389,7 @@ def test_each_list_of_pins_agrees_with_the_one_it_builds_on() -> None:
     assert run.items() <= built.items() <= test.items()
 
 
-@pytest.mark.parametrize("name", [*PINS, "openai1", "langchain", "frameworks"])
+@pytest.mark.parametrize("name", [*PINS, "fuzz", "openai1", "langchain", "frameworks"])
 def test_every_pin_has_a_hash(name: str) -> None:
     text = (ROOT / "tests" / f"requirements-{name}.txt").read_text()
     entries = re.split(

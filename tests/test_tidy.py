@@ -39,7 +39,7 @@ STARTS_TASKS = ("agentstate/ground/tasks.py",)
 NAMELESS = frozenset(("utils", "util", "helpers", "common", "manager", "misc"))
 
 SKIPPED_FOLDERS = frozenset(("dist", "build", "node_modules", "__pycache__"))
-BINARY = frozenset((".png", ".ico", ".woff2", ".gz", ".db", ".pyc"))
+BINARY = frozenset((".png", ".ico", ".woff2", ".gz", ".db", ".pyc", ".bin"))
 
 # Written so that no pattern matches itself: this file is searched as well.
 MARKER = re.compile(r"\b(?:FIX[M]E|XX[X]|TOD[O](?!\(#\d+\)))\b")
