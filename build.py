@@ -10,7 +10,8 @@
 
 What it needs it makes under .build/: virtual environments with the exact versions, checked by hash,
 of tests/requirements-*.txt. What has not changed is not made again. The same sources give the same
-.pyz, byte for byte, whenever and wherever they are built.
+.pyz, byte for byte, whenever and wherever they are built. Beside it lies its bill of materials,
+agentstate.cdx.json (CycloneDX 1.6): what is in it, with versions, licences and hashes.
 """
 
 # No syntax in this file is newer than Python 3.7, and what runs before the check of the version is
@@ -20,17 +21,20 @@ import ast
 import hashlib
 import importlib.util
 import io
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import tokenize
+import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from email.parser import BytesParser
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 if sys.version_info < (3, 11):  # noqa: UP036 - an old Python is what this is for
     sys.exit(
@@ -83,7 +87,8 @@ def build() -> Path:
         wheels = _wheels(python)
         key = _digest([ROOT / name for name in SOURCES] + [Path(__file__), *wheels])
         stamp = WORK / "archive.stamp"
-        if not _is_fresh(stamp, key) or not ARCHIVE.exists():
+        is_there = ARCHIVE.exists() and bill_of(ARCHIVE).exists()
+        if not _is_fresh(stamp, key) or not is_there:
             ARCHIVE.parent.mkdir(exist_ok=True)
             pack(ROOT, wheels, python, ARCHIVE)
             stamp.write_text(key)
@@ -94,7 +99,8 @@ def pack(source: Path, wheels: Sequence[Path], python: Path, target: Path) -> No
     """Make `target` from the sources at `source`, the wheels it needs, and shiv.
 
     `python` is the interpreter of an environment with setuptools and shiv. Reproducible: nothing
-    that differs between two builders (times, order, modes, folders, scripts of pip) gets in.
+    that differs between two builders (times, order, modes, folders, scripts of pip) gets in. Its
+    bill of materials is written beside it.
     """
     with tempfile.TemporaryDirectory(prefix="agentstate-build-") as name:
         folder = Path(name)
@@ -117,6 +123,82 @@ def pack(source: Path, wheels: Sequence[Path], python: Path, target: Path) -> No
         if size > ARCHIVE_BYTES_MAX:
             _fail(f"the archive has {size} bytes; {ARCHIVE_BYTES_MAX} are the most it may have")
         shutil.move(str(folder / "normal.pyz"), str(target))
+    bill_of(target).write_text(write_bill(target, wheels), encoding="utf-8")
+
+
+def bill_of(archive: Path) -> Path:
+    """Return where the bill of materials of an archive lies."""
+    return archive.with_suffix(".cdx.json")
+
+
+def write_bill(archive: Path, wheels: Sequence[Path]) -> str:
+    """Return what is in an archive as CycloneDX 1.6, read from the archive itself.
+
+    A package has the hash of the wheel it came from, by which it can be found again; and one over
+    its files as they are packed, which are shorter. The same archive gives the same text.
+    """
+    with zipfile.ZipFile(archive) as outer, outer.open("site-packages.zip") as inner:
+        parts = [_bootstrap(outer)]
+        with zipfile.ZipFile(inner) as opened:
+            told = sorted(name for name in opened.namelist() if name.endswith("-info/METADATA"))
+            parts += [_package(opened, name) for name in told]
+    by_name = {part["name"]: part for part in parts}
+    for wheel in wheels:
+        by_name[wheel.name.partition("-")[0]]["hashes"] = _sha256(wheel.read_bytes())
+    whole = by_name.pop("agentstate")
+    whole.update(type="application", hashes=_sha256(archive.read_bytes()))
+    needed = [by_name[name] for name in sorted(by_name)]
+    said = whole["hashes"][0]["content"]
+    bill = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        # Of the archive, not of the moment.
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'sha256:{said}')}",
+        "version": 1,
+        "metadata": {"component": whole},
+        "components": needed,
+        "dependencies": [
+            {"ref": whole["bom-ref"], "dependsOn": [part["bom-ref"] for part in needed]}
+        ],
+    }
+    return json.dumps(bill, indent=2) + "\n"
+
+
+def _bootstrap(outer: zipfile.ZipFile) -> dict[str, Any]:
+    """Describe what of shiv unpacks the archive at its first start."""
+    files = [name for name in outer.namelist() if name.startswith("_bootstrap/")]
+    version = json.loads(outer.read("environment.json"))["shiv_version"]
+    return _part(outer, "shiv", version, "BSD-2-Clause", files)
+
+
+def _package(opened: zipfile.ZipFile, metadata: str) -> dict[str, Any]:
+    """Describe an installed package from its METADATA."""
+    said = BytesParser().parsebytes(opened.read(metadata))
+    folders = (f"site-packages/{said['Name']}/", metadata.rpartition("/")[0] + "/")
+    files = [name for name in opened.namelist() if name.startswith(folders)]
+    licence = said["License-Expression"] or said["License"]
+    return _part(opened, said["Name"], said["Version"], licence, files)
+
+
+def _part(
+    opened: zipfile.ZipFile, name: str, version: str, licence: str, files: Sequence[str]
+) -> dict[str, Any]:
+    state = hashlib.sha256()
+    for file in sorted(files):
+        state.update(hashlib.sha256(opened.read(file)).digest() + file.encode() + b"\0")
+    part = {
+        "type": "library",
+        "bom-ref": f"{name}@{version}",
+        "name": name,
+        "version": version,
+        "licenses": [{"license": {"id": licence}}],
+        "properties": [{"name": "agentstate:packed-sha256", "value": state.hexdigest()}],
+    }
+    return part if name == "agentstate" else {**part, "purl": f"pkg:pypi/{name}@{version}"}
+
+
+def _sha256(content: bytes) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}]
 
 
 def trim(site: Path) -> None:

@@ -10,6 +10,7 @@ import ast
 import hashlib
 import http.client
 import importlib.util
+import json
 import os
 import re
 import runpy
@@ -247,6 +248,56 @@ def test_the_same_sources_give_the_same_bytes_anywhere(
 
     digests = [hashlib.sha256(path.read_bytes()).digest() for path in (archive, tmp_path / "x.pyz")]
     assert digests[0] == digests[1]
+    assert build.bill_of(tmp_path / "x.pyz").read_text() == build.bill_of(archive).read_text()
+
+
+@slow
+def test_beside_it_lies_a_bill_of_what_is_really_in_it(archive: Path) -> None:
+    bill = json.loads(build.bill_of(archive).read_text("utf-8"))
+
+    whole, parts = bill["metadata"]["component"], {row["name"]: row for row in bill["components"]}
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert (bill["bomFormat"], bill["specVersion"], bill["version"]) == ("CycloneDX", "1.6", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", bill["serialNumber"])
+    assert (whole["name"], whole["version"], whole["type"]) == (
+        "agentstate", __version__, "application",
+    )  # fmt: skip
+    assert whole["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    # Every top-level folder in it is some part's; every part is pinned, and its wheel by this hash.
+    with zipfile.ZipFile(archive) as outer, outer.open("site-packages.zip") as inner:
+        folders = {name.split("/")[0] for name in outer.namelist() if "/" in name}
+        with zipfile.ZipFile(inner) as opened:
+            folders |= {name.split("/")[1] for name in opened.namelist()}
+    kept = {each for each in folders if not each.endswith(".dist-info")}
+    assert kept == {"agentstate", "certifi", "h11", "_bootstrap"}
+    assert parts.keys() == {"certifi", "h11", "shiv"}
+    pinned = read_pins("build")
+    pins = (ROOT / "tests" / "requirements-run.txt").read_text()
+    for name, part in parts.items():
+        assert part["version"] == pinned[name]
+        assert part["purl"] == f"pkg:pypi/{name}@{part['version']}"
+        assert part["licenses"][0]["license"]["id"] in ("MIT", "MPL-2.0", "BSD-2-Clause")
+        if name != "shiv":
+            assert f"--hash=sha256:{part['hashes'][0]['content']}" in pins
+    assert bill["dependencies"] == [
+        {"ref": whole["bom-ref"], "dependsOn": [parts[name]["bom-ref"] for name in sorted(parts)]}
+    ]
+
+
+@slow
+def test_a_bill_tells_of_a_changed_part(archive: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.pyz"
+    with zipfile.ZipFile(archive) as outer, zipfile.ZipFile(other, "w") as made:
+        for name in outer.namelist():
+            tail = b"\n" if name == "_bootstrap/filelock.py" else b""
+            made.writestr(name, outer.read(name) + tail)
+
+    bills = [json.loads(build.write_bill(path, [])) for path in (archive, other)]
+
+    parts = [{row["name"]: row for row in bill["components"]} for bill in bills]
+    assert bills[0]["serialNumber"] != bills[1]["serialNumber"]
+    assert parts[0]["shiv"] != parts[1]["shiv"]
+    assert parts[0]["h11"] == parts[1]["h11"]
 
 
 @slow
@@ -488,6 +539,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def pack(source: Path, wheels: object, python: Path, target: Path) -> None:
         ran.append("pack")
         target.write_text("")
+        build.bill_of(target).write_text("")
 
     (tmp_path / "tests").mkdir()
     for name in PINS:
@@ -562,7 +614,7 @@ def test_an_unknown_verb_is_refused_with_the_known_ones(
         build.main(["fly"])
 
     assert left.value.code == 2
-    assert "run | test | check | bench" in capsys.readouterr().err
+    assert "run | test | check | bench | fuzz" in capsys.readouterr().err
 
 
 def test_arguments_of_a_verb_are_passed_on_untouched(monkeypatch: pytest.MonkeyPatch) -> None:
