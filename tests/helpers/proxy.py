@@ -58,8 +58,10 @@ class Proxy:
         env: Mapping[str, str] | None = None,
         flags: Sequence[str] = (),
         crash_at: str | None = None,
+        under: Sequence[str] = (),
     ) -> None:
-        """Say what to start; `crash_at` holds for the first start only, see `start`."""
+        """Say what to start; `crash_at` holds for the first start only, see `start`. `under` is a
+        command that starts another one and becomes it, or watches it, as its own parent."""
         self._first_crash_at = crash_at
         self._db = db
         self._env = {
@@ -71,6 +73,7 @@ class Proxy:
             **(env or {}),
         }
         self._flags = tuple(flags)
+        self._under = tuple(under)
         self._process: subprocess.Popen[bytes] | None = None
         self.log_path = db.with_name(db.name + ".proxy.log")
         self.host = "127.0.0.1"
@@ -108,7 +111,7 @@ class Proxy:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "agentstate", "serve",
+                    *self._under, sys.executable, "-m", "agentstate", "serve",
                     "--host", "127.0.0.1", "--port", str(self.port), "--db", str(self._db),
                     *self._flags,
                 ],
