@@ -5,7 +5,8 @@
     python3 build.py run [ARGS]       build it and start it: `agentstate ARGS`
     python3 build.py test [ARGS]      run the tests: `pytest ARGS`
     python3 build.py check            lint, format, types, direction of imports, house style
-    python3 build.py bench [ARGS]     build it and run `agentstate bench ARGS`
+    python3 build.py bench [ARGS]     build it and run `agentstate bench ARGS`; with --against
+                                      litellm,portkey beside them, which it installs
     python3 build.py fuzz [ARGS]      fuzz what takes bytes from outside: [TARGET ...] [--seconds N]
 
 What it needs it makes under .build/: virtual environments with the exact versions, checked by hash,
@@ -54,6 +55,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest moment a zip can name; every file 
 EPOCH_S = "315532800"  # the same, for tools that read SOURCE_DATE_EPOCH
 FILE_MODE = 0o100644 << 16  # of every file in the archive, whatever the umask of the builder was
 SOURCES = ("agentstate", "web", "pyproject.toml", "README.md", "LICENSE")
+_BIN = "Scripts" if os.name == "nt" else "bin"  # of an environment
+_PYTHON = "python.exe" if os.name == "nt" else "python"
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 # Environments by name, with the lists of pinned packages they hold.
@@ -284,8 +287,7 @@ def make_wheel(source: Path, python: Path, folder: Path) -> Path:
 def environment(name: str) -> Path:
     """Make the environment `name` if it is missing or out of date; return its interpreter."""
     folder = WORK / name
-    bin_folder = "Scripts" if os.name == "nt" else "bin"
-    python = folder / bin_folder / ("python.exe" if os.name == "nt" else "python")
+    python = folder / _BIN / _PYTHON
     pins = ROOT / "tests" / ENVIRONMENTS[name]
     # A moved checkout or another Python makes the paths inside an environment wrong.
     key = _digest([pins], sys.version, sys.base_prefix, str(ROOT))
@@ -370,7 +372,63 @@ def _run_archive(arguments: Sequence[str]) -> int:
 
 
 def _run_bench(arguments: Sequence[str]) -> int:
-    return _run_archive(["bench", *arguments])
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog="build.py bench")
+    parser.add_argument("--against", metavar="NAMES", default="")
+    asked, others = parser.parse_known_args(arguments)
+    names = [name for name in asked.against.split(",") if name]
+    if names:
+        others += ["--beside", str(write_peers(names))]
+    return _run_archive(["bench", *others])
+
+
+def write_peers(names: Sequence[str]) -> Path:
+    """Install peers; return the file that describes them for `bench --beside`."""
+    import tomllib  # not at the top: no Python before 3.11 has it, and those get a sentence
+
+    known = tomllib.loads((ROOT / "tests" / "peers.toml").read_text("utf-8"))
+    for name in names:
+        if name not in known:
+            _fail(f"--against takes names of tests/peers.toml: {', '.join(known)}; found {name!r}")
+    rows = []
+    with _lock():
+        for name in names:
+            home = install_peer(name, known[name])
+            rows.append(peer_row(name, known[name], home))
+    file = WORK / "peers.json"
+    file.write_text(json.dumps(rows, indent=1))
+    return file
+
+
+def peer_row(name: str, peer: dict[str, Any], home: Path) -> dict[str, Any]:
+    """Return what `bench --beside` reads about a peer that is installed in `home`. Pure."""
+    places = {"{home}": str(home), "{bin}": str(home / _BIN)}
+    row = {key: value for key, value in peer.items() if key not in ("pip", "npm")}
+    for place, path in places.items():
+        row["command"] = [word.replace(place, path) for word in row["command"]]
+    return {"name": name, **row}
+
+
+def install_peer(name: str, peer: dict[str, Any]) -> Path:
+    """Install a peer into an environment of its own, once; return where that is."""
+    home = WORK / f"peer-{name}"
+    packages = peer.get("pip") or peer["npm"]
+    key, stamp = _digest([], sys.version, str(ROOT), *packages), home / "stamp"
+    if _is_fresh(stamp, key):
+        return home
+    print(f"build.py: installing {' '.join(packages)} into .build/{home.name} ...", flush=True)
+    shutil.rmtree(home, ignore_errors=True)
+    if "pip" in peer:
+        python = home / _BIN / _PYTHON
+        _pip([*_make_environment(home, python), "install", *packages])
+    else:
+        npm = shutil.which("npm")
+        if npm is None:
+            _fail(f"{name} is installed by npm, which is not here")
+        home.mkdir(parents=True)
+        flags = ["--prefix", str(home), "--no-audit", "--no-fund", "--silent"]
+        _run([npm, "install", *flags, *packages], f"npm could not install {' '.join(packages)}")
+    stamp.write_text(key)
+    return home
 
 
 def _run_tests(arguments: Sequence[str]) -> int:

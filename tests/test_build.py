@@ -30,6 +30,7 @@ from urllib.parse import urljoin
 import pytest
 
 from agentstate import __version__
+from agentstate.house.bench_peers import read_peers
 
 ROOT = Path(__file__).resolve().parents[1]
 NOWHERE = "/dev/null/nowhere"  # nobody can make a folder there, not even root
@@ -628,6 +629,76 @@ def test_arguments_of_a_verb_are_passed_on_untouched(monkeypatch: pytest.MonkeyP
 
     assert build.main(["test", "-k", "x", "--help"]) == 7
     assert passed == [["-k", "x", "--help"]]
+
+
+# -- peers
+
+PEER = {
+    "version": "1.0", "pip": ["other==1.0"], "command": ["{bin}/other", "{home}/x", "{port}"],
+    "path": "/v1", "headers": [], "environment": {}, "files": {},
+}  # fmt: skip
+
+
+def test_peers_are_installed_once_and_the_bench_is_told_of_them(
+    workshop: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def note(arguments: list[str]) -> int:
+        ran.append(list(arguments))
+        return 3
+
+    monkeypatch.setattr(build, "_run_archive", note)
+    shutil.copy(ROOT / "tests" / "peers.toml", tmp_path / "tests")
+    for _ in range(2):
+        assert build.main(["bench", "--against", "litellm", "--quick", "calls"]) == 3
+
+    file = build.WORK / "peers.json"
+    assert ran == [["bench", "--quick", "calls", "--beside", str(file)]] * 2
+    assert len([each for each in workshop if each.startswith("make")]) == 1
+    [row] = json.loads(file.read_text())
+    assert row["name"] == "litellm"
+    assert row["command"][0] == str(build.WORK / "peer-litellm" / build._BIN / "litellm")
+
+
+def test_without_peers_the_bench_gets_its_arguments_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(build, "_run_archive", lambda arguments: ran.append(list(arguments)) or 0)
+
+    build.main(["bench", "--json", "--help"])
+
+    assert ran == [["bench", "--json", "--help"]]
+
+
+def test_a_peer_that_nobody_knows_is_refused_with_those_that_are() -> None:
+    with pytest.raises(SystemExit, match="litellm, portkey; found 'other'"):
+        build.main(["bench", "--against", "litellm,other"])
+
+
+def test_a_peer_of_npm_needs_npm(workshop: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build.shutil, "which", lambda _: None)
+    with pytest.raises(SystemExit, match="other is installed by npm"):
+        build.install_peer("other", {"npm": ["other@1.0"]})
+
+
+def test_the_places_of_a_peer_are_filled_in_and_those_of_its_start_are_left() -> None:
+    row = build.peer_row("other", PEER, Path("/h"))
+
+    assert row["command"] == [f"/h/{build._BIN}/other", "/h/x", "{port}"]
+    assert "pip" not in row
+
+
+def test_every_peer_is_pinned_and_can_be_read_by_the_bench(tmp_path: Path) -> None:
+    known = tomllib.loads((ROOT / "tests" / "peers.toml").read_text("utf-8"))
+    rows = [build.peer_row(name, peer, tmp_path) for name, peer in known.items()]
+    (tmp_path / "peers.json").write_text(json.dumps(rows))
+
+    assert [peer.name for peer in read_peers(tmp_path / "peers.json")] == list(known)
+    for peer in known.values():
+        [package] = peer.get("pip") or peer["npm"]
+        assert package.endswith(("==" + peer["version"], "@" + peer["version"]))
 
 
 def test_help_is_the_manual(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,9 +122,11 @@ def test_bench_passes_its_flags_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert main(["bench", "--quick", "--json"]) == 0
     assert main(["bench", "calls", "streams"]) == 0
+    assert main(["bench", "--beside", "peers.json"]) == 0
     assert calls == [
-        {"json_output": True, "quick": True, "names": []},
-        {"json_output": False, "quick": False, "names": ["calls", "streams"]},
+        {"json_output": True, "quick": True, "names": [], "beside": None},
+        {"json_output": False, "quick": False, "names": ["calls", "streams"], "beside": None},
+        {"json_output": False, "quick": False, "names": [], "beside": Path("peers.json")},
     ]
 
 

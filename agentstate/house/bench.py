@@ -21,7 +21,13 @@ from statistics import median
 
 from agentstate import __version__
 from agentstate.ground.errors import AgentStateError
-from agentstate.house import bench_calls, bench_crash, bench_footprint, bench_streams
+from agentstate.house import (
+    bench_calls,
+    bench_crash,
+    bench_footprint,
+    bench_peers,
+    bench_streams,
+)
 from agentstate.house.bench_stand import DURABILITY, Stand
 from agentstate.house.bench_table import Table, as_json, render
 from agentstate.house.launch import stoppable
@@ -52,17 +58,25 @@ PARTS = (
 )
 
 
-def run(json_output: bool = False, quick: bool = False, names: Sequence[str] = ()) -> int:
+def run(
+    json_output: bool = False,
+    quick: bool = False,
+    names: Sequence[str] = (),
+    beside: Path | None = None,
+) -> int:
     """Measure and print; return 0 when everything could be measured, goals met or not.
 
-    names: of the parts to measure; none = all.
+    names: of the parts to measure; none = all. beside: a file of other proxies; with it they are
+    measured, and of the parts only those that are named.
     """
-    parts = [part for part in PARTS if not names or part.name in names]
+    parts = [part for part in PARTS if part.name in names or not (names or beside)]
     try:
         with stoppable(), ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentstate-")))
             stand = Stand(folder, is_quick=quick)
             stand.open(stack)
+            if beside is not None:
+                parts.append(_peers_part(bench_peers.read_peers(beside)))
             tables = [_measure(part, stand) for part in parts]
             about = describe(stand)
     except AgentStateError as error:
@@ -76,6 +90,11 @@ def run(json_output: bool = False, quick: bool = False, names: Sequence[str] = (
     else:
         print(render(about, tables))
     return 0
+
+
+def _peers_part(peers: Sequence[bench_peers.Peer]) -> Part:
+    names = ", ".join(peer.name for peer in peers)
+    return Part("peers", names, lambda stand: bench_peers.measure(stand, peers))
 
 
 def _measure(part: Part, stand: Stand) -> Table:

@@ -28,6 +28,8 @@ NONCE = b"%(nonce)s"  # stands in a request where each one is to differ; as wide
 NONCE_WIDTH = len(NONCE)
 
 _INSIDE = re.compile(rb"\r\nx-agentstate-overhead-ms: *([\d.]+)\r\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked\r\n", re.IGNORECASE)
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
@@ -133,9 +135,12 @@ def _receive(client: Client, expect: bytes) -> bool:
         return False
     head = bytes(received[:end])
     length = _LENGTH.search(head)
-    if not head.startswith(b"HTTP/1.1 200") or length is None or expect not in head:
+    is_framed = length is not None or _CHUNKED.search(head) is not None
+    if not head.startswith(b"HTTP/1.1 200") or not is_framed or expect not in head:
         raise LoadFailed(f"An answer was not as expected: {bytes(received[:600])!r}")
-    if len(received) < end + int(length[1]):
+    if not (
+        received.endswith(_LAST_CHUNK) if length is None else len(received) >= end + int(length[1])
+    ):
         return False
     if inside := _INSIDE.search(head):
         client.inside_ms.append(float(inside[1]))

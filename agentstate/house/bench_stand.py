@@ -95,6 +95,8 @@ class Turn:
     load: Load
     port: int
     is_ours: bool = False  # then what is answered is checked
+    path: str = PATH
+    headers: tuple[str, ...] = ()  # more of them, as lines
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -168,7 +170,10 @@ class Stand:
         plan = {
             "kind": "calls",
             "port": turn.port,
-            "requests": [make_request(load, at).decode("latin-1") for at in range(load.clients)],
+            "requests": [
+                make_request(load, at, turn.path, turn.headers).decode("latin-1")
+                for at in range(load.clients)
+            ],
             "expect": f"x-agentstate-cache-hit: {hit}\r\n" if turn.is_ours else "",
             "count_max": count_max,
             "seconds_max": seconds,

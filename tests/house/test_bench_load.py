@@ -53,6 +53,13 @@ def test_what_the_answers_say_of_their_overhead_is_collected() -> None:
     assert result["inside_ms"] == [0.125] * 5
 
 
+def test_an_answer_in_chunks_is_whole_with_its_last_one() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    with answering(lambda _: chunked) as (port, seen):
+        measure(plan(port))
+    assert len(seen) == 5
+
+
 def test_the_load_stops_at_its_time() -> None:
     with answering(lambda _: GOOD) as (port, seen):
         measure(Plan(port, [b"GET / HTTP/1.1\r\n\r\n"], b"", count_max=10**6, seconds_max=0.0))
