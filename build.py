@@ -6,7 +6,8 @@
     python3 build.py test [ARGS]      run the tests: `pytest ARGS`
     python3 build.py check            lint, format, types, direction of imports, house style
     python3 build.py bench [ARGS]     build it and run `agentstate bench ARGS`; with --against
-                                      litellm,portkey beside them, which it installs
+                                      litellm,portkey beside them, which it installs; with
+                                      --readme what it prints becomes README's section
     python3 build.py fuzz [ARGS]      fuzz what takes bytes from outside: [TARGET ...] [--seconds N]
 
 What it needs it makes under .build/: virtual environments with the exact versions, checked by hash,
@@ -374,11 +375,48 @@ def _run_archive(arguments: Sequence[str]) -> int:
 def _run_bench(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, prog="build.py bench")
     parser.add_argument("--against", metavar="NAMES", default="")
+    parser.add_argument("--readme", action="store_true")
     asked, others = parser.parse_known_args(arguments)
     names = [name for name in asked.against.split(",") if name]
     if names:
         others += ["--beside", str(write_peers(names))]
-    return _run_archive(["bench", *others])
+    if not asked.readme:
+        return _run_archive(["bench", *others])
+    archive = build()
+    commit = read_commit()  # before the run: afterwards README differs
+    done = subprocess.run(
+        [sys.executable, str(archive), "bench", *others], stdout=subprocess.PIPE, check=False
+    )
+    if done.returncode == 0:
+        readme = ROOT / "README.md"
+        text = readme.read_text("utf-8")
+        readme.write_text(with_figures(text, commit, done.stdout.decode()), "utf-8")
+    else:
+        sys.stdout.write(done.stdout.decode())
+    return done.returncode
+
+
+def with_figures(text: str, commit: str, printed: str) -> str:
+    """Return README with what the bench printed as its section of figures. Pure."""
+    start, end = "<!-- bench -->\n", "<!-- /bench -->"
+    before, found, rest = text.partition(start)
+    _, also_found, after = rest.partition(end)
+    if not found or not also_found:
+        _fail(f"README.md should have {start.strip()} and {end} around its figures")
+    return f"{before}{start}```text\ncommit        {commit}\n{printed}```\n{end}{after}"
+
+
+def read_commit() -> str:
+    """Return the commit of the checkout, and whether there are changes on top of it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
+        if done.returncode != 0:
+            _fail("figures go into README with their commit, and this is no checkout of git")
+        return done.stdout.decode().strip()
+
+    has_changes = git("status", "--porcelain", "--untracked-files=no") != ""
+    return git("rev-parse", "--short", "HEAD") + (" and changes" if has_changes else "")
 
 
 def write_peers(names: Sequence[str]) -> Path:

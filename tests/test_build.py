@@ -701,6 +701,57 @@ def test_every_peer_is_pinned_and_can_be_read_by_the_bench(tmp_path: Path) -> No
         assert package.endswith(("==" + peer["version"], "@" + peer["version"]))
 
 
+FIGURES = "<!-- bench -->\n{}<!-- /bench -->"
+
+
+def test_what_the_bench_prints_takes_the_place_of_the_old_figures() -> None:
+    text = f"before\n{FIGURES.format('old')}\nafter"
+
+    new = build.with_figures(text, "abc1234", "a table\n")
+
+    block = "```text\ncommit        abc1234\na table\n```\n"
+    assert new == f"before\n{FIGURES.format(block)}\nafter"
+    assert build.with_figures(new, "abc1234", "a table\n") == new
+
+
+def test_a_readme_with_no_place_for_figures_is_named() -> None:
+    with pytest.raises(SystemExit, match=r"README\.md should have <!-- bench -->"):
+        build.with_figures("# Title", "abc1234", "a table\n")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with a README, and an archive that prints what it was asked."""
+    (tmp_path / "README.md").write_text(FIGURES.format("old"))
+    archive = tmp_path / "archive.py"
+    archive.write_text("import sys; print(sys.argv[1:]); sys.exit('fail' in sys.argv)")
+    for words in (["init", "-q"], ["add", "README.md"], ["commit", "-qm", "first"]):
+        who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "build", lambda: archive)
+    return tmp_path
+
+
+def test_figures_go_into_readme_with_their_commit(checkout: Path) -> None:
+    assert build.main(["bench", "--readme", "--quick"]) == 0
+
+    text = (checkout / "README.md").read_text()
+    assert re.search(r"^commit        [0-9a-f]{7,}$", text, re.MULTILINE)
+    assert "['bench', '--quick']" in text
+    build.main(["bench", "--readme"])
+    assert " and changes\n" in (checkout / "README.md").read_text()
+
+
+def test_a_bench_that_failed_leaves_readme_as_it_is(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build.main(["bench", "--readme", "fail"]) == 1
+
+    assert (checkout / "README.md").read_text() == FIGURES.format("old")
+    assert "['bench', 'fail']" in capsys.readouterr().out
+
+
 def test_help_is_the_manual(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         build.main(["--help"])

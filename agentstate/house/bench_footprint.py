@@ -50,10 +50,11 @@ class Footprint:
     idle_bytes: int | None  # resident; None = this system does not say
     after_bytes: int | None
     calls: int  # that lie between the two
-    call_disk_bytes: int  # on disk for all of them
+    empty_disk_bytes: int  # of a record that nothing was written to
+    call_disk_bytes: int  # of the record with all of the calls
     run_steps: int
     run_sent_bytes: int  # of request bodies
-    run_disk_bytes: int
+    run_disk_bytes: int  # of the record with the run
     start_s: float  # to the first answer
     program: str  # what was started
 
@@ -70,11 +71,13 @@ def measure(stand: Stand) -> Table:
         after = read_resident(server.pid)
     call_disk = disk_bytes(stand.folder / "calls.db")
     with ExitStack() as stack:
+        stand.start_proxy(stack, "empty")
+    with ExitStack() as stack:
         sent = _run_agent(stand.start_proxy(stack, "run"), RUN_STEPS)
     command, program = _serve_command(stand.folder)
     starts = [_start_s(command, stand.folder) for _ in range(STARTS + 1)]
     found = Footprint(
-        idle, after, done.count, call_disk, RUN_STEPS, sent,
+        idle, after, done.count, disk_bytes(stand.folder / "empty.db"), call_disk, RUN_STEPS, sent,
         disk_bytes(stand.folder / "run.db"), median(starts[1:]), program,
     )  # fmt: skip
     return compare(found)
@@ -82,26 +85,35 @@ def measure(stand: Stand) -> Table:
 
 def compare(found: Footprint) -> Table:
     """Make the table. Pure."""
-    per_call = found.call_disk_bytes / found.calls
-    per_step = found.run_disk_bytes / found.run_steps
+    per_call = (found.call_disk_bytes - found.empty_disk_bytes) / found.calls
+    per_step = (found.run_disk_bytes - found.empty_disk_bytes) / found.run_steps
     lines = [
         *_memory_lines(found),
         Line(
-            f"bytes on disk a call of 1 KB ({found.calls:,} calls)",
-            (f"{per_call:,.0f}",),
+            "disk, an empty record",
+            (f"{found.empty_disk_bytes / 1000:,.0f} kB",),
+            {"empty_disk_bytes": found.empty_disk_bytes},
+        ),
+        Line(
+            f"disk, each of {found.calls:,} calls of 1 KB",
+            (f"{per_call:,.0f} bytes",),
             {"call_disk_bytes": per_call},
         ),
         Line(
-            f"bytes on disk a step ({found.run_steps} steps, "
-            f"{found.run_sent_bytes / 1e6:.1f} MB sent)",
-            (f"{per_step:,.0f}",),
+            f"disk, each of {found.run_steps} steps that sent {found.run_sent_bytes / 1e6:.0f} MB",
+            (f"{per_step:,.0f} bytes",),
             {"step_disk_bytes": per_step, "sent_bytes": found.run_sent_bytes},
-            "<= 5,000",
-            per_step <= 5_000,
         ),
         Line(
-            f"cold start of {found.program} to the first answer",
-            (f"{found.start_s:.2f} s",),
+            "  the whole record of that run",
+            (f"{found.run_disk_bytes / 1000:,.0f} kB",),
+            {"run_disk_bytes": found.run_disk_bytes},
+            "<= 500 kB",
+            found.run_disk_bytes <= 500_000,
+        ),
+        Line(
+            "cold start to the first answer",
+            (f"{found.start_s:.2f} s ({found.program})",),
             {"start_s": found.start_s},
             "<= 0.6 s",
             found.start_s <= 0.6,

@@ -54,7 +54,7 @@ class Running:
     label: str
     port: int
     pid: int
-    start_s: float | None  # to its first answer; None = it was not measured
+    start_s: float  # to its first answer
     peer: Peer | None = None  # None = ours
 
 
@@ -79,7 +79,12 @@ def read_peers(file: Path) -> tuple[Peer, ...]:
 def measure(stand: Stand, peers: Sequence[Peer]) -> Table:
     """Start the peers, measure all in turn, and end them."""
     with ExitStack() as stack:
-        running = [Running(OURS, stand.server.port, stand.server.pid, None)]
+        began_s = monotonic_s()
+        server = stand.start_proxy(stack, "peers")
+        status, _, body = ask(server, request_of(Load("first", "new", 1), 0))
+        if status != 200:
+            raise BenchFailed(f"The proxy answered {status}: {body[:300]!r}")
+        running = [Running(OURS, server.port, server.pid, monotonic_s() - began_s)]
         for peer in peers:
             running.append(stack.enter_context(_started(stand, peer)))
         memory = [_resident(each.pid) for each in running]
@@ -92,7 +97,7 @@ def compare(
     labels: Sequence[str],
     rounds: Mapping[int, Sequence[Sequence[Figure]]],  # by clients; for each label its rounds
     memory: Sequence[int | None],
-    starts: Sequence[float | None],
+    starts: Sequence[float],
     count: int,
 ) -> Table:
     """Make the table. Ours is the first of each sequence. Pure."""
@@ -135,8 +140,8 @@ def compare(
     lines.append(
         Line(
             "start to the first answer",
-            tuple("see footprint" if each is None else f"{each:.1f} s" for each in starts),
-            {f"{label}_start_s": each or 0.0 for label, each in zip(labels, starts, strict=True)},
+            tuple(f"{each:.1f} s" for each in starts),
+            {f"{label}_start_s": each for label, each in zip(labels, starts, strict=True)},
         )
     )
     return Table(
@@ -189,7 +194,7 @@ def _started(stand: Stand, peer: Peer) -> Iterator[Running]:
         threading.Thread(target=_listen, args=(process.stdout, said), daemon=True).start()
         server = Proxy("127.0.0.1", port, process.pid)
         load = Load("first", "replay", 1)
-        turn = _turn(stand, Running(peer.name, port, process.pid, None, peer), load)
+        turn = _turn(stand, Running(peer.name, port, process.pid, 0.0, peer), load)
         raw = request_of(load, 0, turn.path, turn.headers)
         problem = "it did not answer"
         while monotonic_s() - began_s < START_S and process.poll() is None:

@@ -10,7 +10,9 @@ import pytest
 
 from agentstate.house.bench_footprint import MIB, Footprint, compare, disk_bytes, read_resident
 
-FOUND = Footprint(50 * MIB, 60 * MIB, 1000, 2_000_000, 100, 30_000_000, 500_000, 0.6, "the .pyz")
+FOUND = Footprint(
+    50 * MIB, 60 * MIB, 1000, 300_000, 2_300_000, 100, 30_000_000, 500_000, 0.6, "the .pyz"
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,11 @@ FOUND = Footprint(50 * MIB, 60 * MIB, 1000, 2_000_000, 100, 30_000_000, 500_000,
 def test_goals_are_met_or_missed_at_their_bounds(found: Footprint, met: list[bool]) -> None:
     judged = [line.is_met for line in compare(found).lines if line.goal]
     assert judged == met
+
+
+def test_a_step_takes_what_its_record_has_grown_by() -> None:
+    cells = [line.cells for line in compare(FOUND).lines if "disk" in line.what]
+    assert cells == [("300 kB",), ("2,000 bytes",), ("2,000 bytes",)]
 
 
 def test_where_memory_is_not_told_the_table_says_so() -> None:

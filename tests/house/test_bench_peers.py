@@ -73,11 +73,11 @@ def test_a_file_of_another_form_is_refused_with_how_to_make_one(
 
 def test_ratios_are_those_of_the_same_round_with_their_spread() -> None:
     rounds = {1: [figures(100, 200, 400), figures(50, 50, 300)]}
-    table = compare(["AgentState", "other 1.2"], rounds, [2**20, None], [None, 7.0], 3)
+    table = compare(["AgentState", "other 1.2"], rounds, [2**20, None], [0.5, 7.0], 3)
     assert cells(table, "of ours") == [("1", "0.50 (0.25 to 0.75)")]
     assert cells(table, "a second") == [("200", "50")]
     assert cells(table, "memory") == [("1 MiB", "?")]
-    assert cells(table, "start") == [("see footprint", "7.0 s")]
+    assert cells(table, "start") == [("0.5 s", "7.0 s")]
     [line] = [line for line in table.lines if "of ours" in line.what]
     assert line.figures == {"other 1.2_to_ours": 0.5}
 
