@@ -128,7 +128,7 @@ class ProxyDoor:
             dialect.provider if dialect else owner_of(gated.below(address.path), request.headers)
         )
         try:
-            if self._settings.gate.strict:
+            if self._pipeline.gate.settings.strict:
                 _check_strict(request, address)
             _check_head(request)
             if owner == "gemini":

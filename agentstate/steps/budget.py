@@ -173,7 +173,7 @@ class Budgets:
             arguments=offer_of(reached.limit),
             rule=f"{reached.limit.setting} ({_source(reached.limit)})",
             why=reached.why,
-            deadline_ms=caller.deadline_ms(self._gate.timeout_s, now_ms()),
+            deadline_ms=caller.deadline_ms(self._gate.settings.timeout_s, now_ms()),
         )
 
     # --- who is told ------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.records import Identity, RequestRecord
 from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.steps.identify import Caller, Sought, message_digest
+from agentstate.steps.policy import Policy
 from agentstate.steps.target import Target
 from agentstate.wire.message import Headers
 
@@ -42,6 +43,7 @@ class Call:
     skipped: tuple[str, ...]  # fallbacks that cannot be asked, each with the reason, for people
     # The body names a guarded tool, so the answer's text may spell a call of it.
     names_guarded: bool
+    policy: Policy  # in force when it came: what becomes of it follows from this one alone
     is_fetch: bool = False  # it names an answer by its id, so nothing can be asked in its place
     redactor: Redactor = NOTHING_KNOWN  # takes out what nothing on record may have: its keys, too
 

@@ -152,7 +152,7 @@ class Durables:
             digest=own,
             verdict=verdict,
         )
-        gate = self._settings.gate
+        gate = self._gate.settings
         deadline_ms = at_ms + int(gate.timeout_s * 1000) if gate.timeout_s else None
         question = finding.question(deadline_ms, wanted.on_reject or gate.on_reject)
         return replace(question, is_quiet=verdict.action == "deny")

@@ -43,6 +43,7 @@ from agentstate.steps.findings import Finding
 from agentstate.steps.holding import Held, Holding
 from agentstate.steps.identify import Caller
 from agentstate.steps.once import Once
+from agentstate.steps.policy import Policy
 from agentstate.steps.reading import as_body, error_event_after, read_recorded
 from agentstate.steps.recording import Services
 from agentstate.steps.reply import error_response, marks, stream_headers
@@ -104,7 +105,7 @@ class Fetched:
             UngatedPath: `gate.strict` is on.
             BadRequest: it must be decided on before it goes upstream, or streams what it answers.
         """
-        if self._services.settings.gate.strict:
+        if self._services.gate.settings.strict:
             raise UngatedPath(
                 "gate.strict is on, and a request in the background is not held before it goes "
                 "upstream. Leave out `background`, or turn gate.strict off."
@@ -118,7 +119,7 @@ class Fetched:
                 "Leave out `background`.",
                 param="background",
             )
-        if call.ask.streams and not gate.policy.is_empty:
+        if call.ask.streams and not call.policy.is_empty:
             raise BadRequest(
                 "The stream of a background request cannot be held for approval. Leave out "
                 "`background`, or leave out `stream` and fetch the response by its id.",
@@ -139,7 +140,7 @@ class Fetched:
 
     async def _answer_stream(self, fetch: Fetch, exchange: Exchange) -> Response:
         """Answer with a stream: read whole first, since a call in it could be a guarded one."""
-        every_s = heartbeat_s(fetch.request.headers, self._services.settings.gate)
+        every_s = heartbeat_s(fetch.request.headers, self._services.gate.settings)
         work = self._services.tasks.start(self._examine_stream(fetch, exchange), "fetched")
         stream = _Stream(fetch.dialect, work, every_s)
         fetch.request.on_gone(stream.leave)
@@ -193,7 +194,8 @@ class Fetched:
                 provider=fetch.target.provider,
             )
         # Its request is not at hand, so whatever its text spells is looked at.
-        findings = await self._services.gate.find(dialect, answer, scans_text=True)
+        policy = self._services.gate.policy
+        findings = await self._services.gate.find(dialect, answer, policy, scans_text=True)
         response_id = answer.response_id or fetch.response_id
         if not findings and (
             response_id is None or not await self._is_decided(fetch.caller, response_id)
@@ -202,7 +204,7 @@ class Fetched:
         if not answer.is_complete or response_id is None:
             return _without(dialect, recorded, findings)
         known = self._services.redactor_of(fetch.request.headers)
-        call = replace(_call(fetch, response_id, recorded), redactor=known)
+        call = replace(_call(fetch, response_id, recorded, policy), redactor=known)
         answer = replace(answer, response_id=response_id)
         return await self._hold(fetch.request, call, recorded, answer, findings)
 
@@ -358,7 +360,7 @@ def _refusal(fetch: Fetch, error: AgentStateError) -> Response:
     return error_response(fetch.dialect, error, own)
 
 
-def _call(fetch: Fetch, response_id: str, recorded: RecordedAnswer) -> Call:
+def _call(fetch: Fetch, response_id: str, recorded: RecordedAnswer, policy: Policy) -> Call:
     """Return the fetch as a call, for what comes after. Nothing can be asked in its place."""
     key = digest(b"fetched", response_id.encode("utf-8", "surrogatepass"))
     streams = recorded.form == "events"
@@ -378,6 +380,7 @@ def _call(fetch: Fetch, response_id: str, recorded: RecordedAnswer) -> Call:
         targets=(fetch.target,),
         skipped=(),
         names_guarded=True,
+        policy=policy,
         is_fetch=True,
     )
 

@@ -49,7 +49,7 @@ from agentstate.steps.bells import Bells
 from agentstate.steps.call import Call
 from agentstate.steps.findings import Finding, find_guarded, find_in_request
 from agentstate.steps.identify import Caller
-from agentstate.steps.outcome import RULE, can_go_on, decided_by_rule, refusal_of
+from agentstate.steps.outcome import RULE, can_go_on, decided_by_rule, is_settled
 from agentstate.steps.policy import Policy
 from agentstate.steps.reading import as_body
 from agentstate.steps.schema import check_arguments
@@ -80,15 +80,24 @@ class Gate:
 
     def __init__(self, store: Store, settings: GateSettings, policy: Policy) -> None:
         self.policy = policy
-        self.timeout_s = settings.timeout_s  # a person has to decide; 0 = no limit
+        self.settings = settings
         self._store = store
-        self._settings = settings
         self._bells = Bells()  # by approval, and by session
         self._clear: OrderedDict[int, None] = OrderedDict()  # answers, by last use
         self._is_parked = False
         # Called once an event may have been written, and once something is decided.
         self.on_event: Callable[[], None] = _tell_nobody
         self.on_decided: Callable[[Approval], None] = _tell_nobody
+
+    def adopt(self, settings: GateSettings, policy: Policy) -> None:
+        """Go by other rules from the next call on; `policy` is made of `settings`.
+
+        A call in flight ends by those it began with: what of a stream has gone out already follows
+        from them. What was asked stays asked.
+        """
+        self.policy = policy
+        self.settings = settings
+        self._clear.clear()
 
     # --- what is guarded ----------------------------------------------------------------------
 
@@ -107,7 +116,7 @@ class Gate:
         return True
 
     async def find(
-        self, dialect: Dialect, answer: Answer, *, scans_text: bool
+        self, dialect: Dialect, answer: Answer, policy: Policy, *, scans_text: bool
     ) -> tuple[Finding, ...]:
         """Return what of an answer must be decided; `scans_text`: its texts may spell calls.
 
@@ -116,11 +125,13 @@ class Gate:
         if not calls_tools(dialect):
             return ()
         chars = sum(len(choice.text) for choice in answer.choices) if scans_text else 0
-        look = partial(find_guarded, self.policy, answer, scans_text=scans_text)
+        look = partial(find_guarded, policy, answer, scans_text=scans_text)
         return await aside.run(look, chars * TEXT_WEIGHT)
 
-    def note_clear(self, answer_id: int) -> None:
-        """Remember that an answer has nothing guarded in it."""
+    def note_clear(self, answer_id: int, policy: Policy) -> None:
+        """Remember that an answer has nothing in it which this policy guards."""
+        if policy is not self.policy:
+            return  # the one in force now may guard more
         self._clear[answer_id] = None
         if len(self._clear) > CLEAR_MAX:
             self._clear.popitem(last=False)
@@ -229,7 +240,7 @@ class Gate:
         """Return why a request must be decided on before it goes upstream; None = it need not."""
         dialect = call.dialect
         return find_in_request(
-            self.policy,
+            call.policy,
             dialect.tools(call.ask) if calls_tools(dialect) else (),
             digest=hashlib.sha256(b"request" + call.identity.exact).digest(),
             model=call.ask.model,
@@ -245,8 +256,8 @@ class Gate:
         why: str = "",
         is_quiet: bool = False,
     ) -> Question:
-        on_reject = caller.on_reject or self._settings.on_reject
-        deadline_ms = caller.deadline_ms(self._settings.timeout_s, now_ms())
+        on_reject = caller.on_reject or self.settings.on_reject
+        deadline_ms = caller.deadline_ms(self.settings.timeout_s, now_ms())
         question = finding.question(deadline_ms, on_reject, generation=generation, why=why)
         return replace(question, is_quiet=is_quiet or finding.verdict.action == "deny")
 
@@ -486,11 +497,3 @@ def _session_bell(session: str) -> tuple[str, str]:
 
 def _tell_nobody(*_: object) -> None:
     """Nobody is to be told."""
-
-
-def is_settled(approvals: Iterable[Approval]) -> bool:
-    """Say whether it is known what becomes of an answer."""
-    approvals = tuple(approvals)
-    if all(each.decision is not None for each in approvals):
-        return True
-    return refusal_of(approvals) is not None

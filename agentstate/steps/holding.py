@@ -47,7 +47,6 @@ class Holding:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._store = services.store
-        self._settings = services.settings
 
     def is_needed(self, found: Candidate) -> bool:
         """Say whether a recorded answer has to be looked at before it goes out."""
@@ -67,17 +66,17 @@ class Holding:
         scans_text = gate.scans_text(call)
         if not (scans_text or is_own):
             request = await self._store.read_request(found.step_id)
-            is_named = gate.policy.is_named_in
+            is_named = call.policy.is_named_in
             scans_text = await aside.run(lambda: is_named(encode(request)), len(call.raw))
         decided = await gate.decisions(found.answer_id)
         scans_text = scans_text or any(each.question.kind == "text" for each in decided)
         findings: tuple[Finding, ...] = ()
         if found.calls_tools or scans_text:
             read = await aside.run(lambda: read_recorded(call.dialect, answer), len(answer.content))
-            findings = await gate.find(call.dialect, read, scans_text=scans_text)
+            findings = await gate.find(call.dialect, read, call.policy, scans_text=scans_text)
         if not findings and not decided:
             if is_own:
-                gate.note_clear(found.answer_id)
+                gate.note_clear(found.answer_id, call.policy)
             return None
         return await gate.ask(found.step_id, found.answer_id, findings, call.caller)
 
@@ -85,11 +84,12 @@ class Holding:
         """Wait for what the gate lets out and answer with it; a stream begins meanwhile."""
         call = held.call
         request.forget_body()
-        every_s = heartbeat_s(request.headers, self._settings.gate)
+        settings = self._services.gate.settings
+        every_s = heartbeat_s(request.headers, settings)
         work = self.begin(held)
         if not call.ask.streams:
             let_out = await wait_with_interim(
-                request, work, every_s, sends_interim=takes_interim(request, self._settings.gate)
+                request, work, every_s, sends_interim=takes_interim(request, settings)
             )
             if not request.is_gone():
                 self.note_let_out(call, held.step_id, let_out)

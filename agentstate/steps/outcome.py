@@ -60,6 +60,14 @@ def refusal_of(approvals: Iterable[Approval]) -> GateError | None:
     return None
 
 
+def is_settled(approvals: Iterable[Approval]) -> bool:
+    """Say whether it is known what becomes of an answer."""
+    approvals = tuple(approvals)
+    if all(each.decision is not None for each in approvals):
+        return True
+    return refusal_of(approvals) is not None
+
+
 def stopped(approval: Approval, decision: Decision, why: str = "") -> GateError:
     """Return the error a client gets for a call that was refused for good."""
     tool = shorten(approval.question.tool)

@@ -20,11 +20,11 @@ from functools import partial
 from agentstate.dialects.base import Ask, Dialect
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import AgentStateError, Deleted, Stopping, UpstreamRefused, shorten
-from agentstate.ground.settings import GateSettings
 from agentstate.ground.tasks import TaskSet
 from agentstate.steps import aside
 from agentstate.steps.bells import Bells
 from agentstate.steps.delivery import heartbeat_of, heartbeat_s, takes_interim
+from agentstate.steps.gate import Gate
 from agentstate.steps.reply import EVENTS_TYPE, marks, stream_headers
 from agentstate.store.base import Store
 from agentstate.wire.message import Abort, Request, Response
@@ -50,9 +50,9 @@ class HeldCall:
 class Pauses:
     """Who waits for which session to go on."""
 
-    def __init__(self, store: Store, settings: GateSettings, tasks: TaskSet) -> None:
+    def __init__(self, store: Store, gate: Gate, tasks: TaskSet) -> None:
         self._store = store
-        self._settings = settings
+        self._gate = gate  # for how its clients are kept waiting
         self._tasks = tasks
         self._bells = Bells()  # by session
         self._is_parked = False
@@ -83,8 +83,8 @@ class Pauses:
         """
         request = call.request
         streams = await self._streams(call, body_bytes_max)
-        every_s = heartbeat_s(request.headers, self._settings)
-        sends_interim = not streams and takes_interim(request, self._settings)
+        every_s = heartbeat_s(request.headers, self._gate.settings)
+        sends_interim = not streams and takes_interim(request, self._gate.settings)
         began_s = monotonic_s()
         wait = self._tasks.start(self._wait(call.session), "pause")
         request.on_gone(lambda: _stop(wait))

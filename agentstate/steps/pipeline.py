@@ -80,6 +80,7 @@ class Pipeline:
         self._targets = targets
         self._masker = Masker(re.compile(each) for each in services.settings.replay.mask)
         self._holding = Holding(services)
+        self.gate = services.gate
         self.fetched = Fetched(services, self._holding)
         self.budgets = services.budgets
         self.offline = services.offline  # what answers for the world; None = the world does
@@ -193,12 +194,13 @@ class Pipeline:
         arrived_ms = self._services.ladder.moment(caller.session)
         coding = request.headers.text(b"content-encoding")
         mask = self._masker.mask_for(now_ms(), masks_ids=caller.run_id is not None)
+        policy = self.gate.policy
 
         def read() -> tuple[Ask, Identity, RequestRecord, bool]:
             plain = self._decode(request, raw)
             ask = entry.dialect.read_ask(canonical.parse(plain))
             found = identify(entry.dialect, scope, raw, ask, mask)
-            return ask, *found, self._services.gate.policy.is_named_in(plain)
+            return ask, *found, policy.is_named_in(plain)
 
         is_large = len(raw) > READ_ON_LOOP_BYTES_MAX or coding is not None
         ask, identity, record, is_named = await asyncio.to_thread(read) if is_large else read()
@@ -219,6 +221,7 @@ class Pipeline:
             skipped=chain.skipped,
             names_guarded=is_named,
             redactor=self._services.redactor_of(request.headers),
+            policy=policy,
         )
 
     def _chain(self, request: Request, entry: Entry, model: str) -> Chain:
@@ -374,9 +377,8 @@ class Pipeline:
         the air already."""
         flight = airborne.flight
         airborne.is_expected = False
-        patience_s = self._settings.forward.detached_timeout_s
         if airborne.patience is not None and not call.caller.cancels_on_disconnect:
-            airborne.patience.extend(patience_s)
+            airborne.patience.extend(self._settings.forward.detached_timeout_s)
         follower: Follower | None = flight.attach(reads=call.ask.streams)
         assert follower is not None
         request.on_gone(follower.leave)
@@ -417,8 +419,7 @@ class Pipeline:
 
     async def _wait_for(self, flight: Flight, call: Call, request: Request) -> bool:
         """Wait for the landing, or until a stream can begin: then True."""
-        settings = self._settings.gate
-        every_s = heartbeat_s(request.headers, settings)
+        every_s = heartbeat_s(request.headers, self.gate.settings)
         # From then on a stream has a head of our own, so that heartbeats can keep it alive.
         silent_until_s = call.started_s + self._settings.forward.commit_after_s
         while flight.landing is None:
@@ -429,7 +430,7 @@ class Pipeline:
                 continue
             if call.ask.streams:
                 return True  # with a head of our own, so that there can be heartbeats
-            if takes_interim(request, settings):
+            if takes_interim(request, self.gate.settings):
                 request.send_interim(102)
         return call.ask.streams and flight.head is not None
 
@@ -485,7 +486,7 @@ class Pipeline:
             call.dialect,
             flight=flight,
             follower=follower,
-            every_s=heartbeat_s(request.headers, self._settings.gate),
+            every_s=heartbeat_s(request.headers, self.gate.settings),
             begin=begin,
             render=lambda answer: content_of(render(answer)),
             on_delivered=delivered,

@@ -133,7 +133,7 @@ def build_services(
         crash=crash,
         gate=gate,
         budgets=budgets,
-        pauses=Pauses(store, settings.gate, tasks),
+        pauses=Pauses(store, gate, tasks),
         durables=Durables(store, gate, settings, crash),
         splices=splices,
         rounds=rounds,
@@ -262,7 +262,7 @@ class Recording:
     def screen(self) -> Screen:
         """Return what stands between a stream of this call and its clients."""
         return Screen(
-            self._services.gate.policy,
+            self._call.policy,
             scans_text=self._services.gate.scans_text(self._call),
             holds_calls=self._services.settings.stream.tool_calls == "hold",
         )
@@ -275,7 +275,9 @@ class Recording:
         """
         gate = self._services.gate
         scans_text = gate.scans_text(self._call)
-        findings = await gate.find(self._call.dialect, answer, scans_text=scans_text)
+        findings = await gate.find(
+            self._call.dialect, answer, self._call.policy, scans_text=scans_text
+        )
         if self.claimed is None or self._answer_id is None:
             if findings and self.claimed is not None and self.is_noted:
                 raise Deleted.of(self._call.caller.session)
@@ -286,7 +288,7 @@ class Recording:
                 )
             return None
         if not findings:
-            gate.note_clear(self._answer_id)
+            gate.note_clear(self._answer_id, self._call.policy)
             return None
         findings = tuple(each.without_keys(self._call.redactor) for each in findings)
         return await gate.ask(self.claimed.step_id, self._answer_id, findings, self._call.caller)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from agentstate.dialects.base import Dialect
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.records import RecordedAnswer
-from agentstate.steps.gate import Hold, is_settled
+from agentstate.steps.gate import Hold
 from agentstate.steps.ladder import Hit
+from agentstate.steps.outcome import is_settled
 from agentstate.steps.reply import answer_response, marks, replayed_headers
 from agentstate.wire.message import Response
 

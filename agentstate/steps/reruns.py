@@ -173,6 +173,7 @@ class Reruns:
             skipped=chain.skipped,
             names_guarded=False,
             redactor=self._services.redactor,
+            policy=self._services.gate.policy,
         )
 
     def _chain(

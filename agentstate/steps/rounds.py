@@ -193,7 +193,7 @@ class Rounds:
                 assert isinstance(request, dict), "a step has a request"
                 call = replace(call, ask=replace(call.ask, body=request))
             self._check_round(call, approvals, outcome, len(rounds))
-            begun = partial(opening_of, dialect, self._gate.policy, current, scans_text=scans_text)
+            begun = partial(opening_of, dialect, call.policy, current, scans_text=scans_text)
             openings.append(await _aside(begun, current))
             rounds.append(outcome.told)
             refused |= {
@@ -203,7 +203,7 @@ class Rounds:
             }
             answer_id, current = await self._ask(call, hold.step_id, root_id, tuple(rounds))
             read = await _aside(partial(read_recorded, dialect, current), current)
-            findings = await self._gate.find(dialect, read, scans_text=scans_text)
+            findings = await self._gate.find(dialect, read, call.policy, scans_text=scans_text)
             if not findings:
                 break
             findings = tuple(each.without_keys(call.redactor) for each in findings)
@@ -254,7 +254,7 @@ class Rounds:
 
     async def _ask_about_release(self, hold: Hold, caller: Caller) -> None:
         """Ask once more before a call that an earlier run has got goes out again, if so set."""
-        if self._settings.gate.rerelease != "ask" or hold.answer_id is None:
+        if self._gate.settings.rerelease != "ask" or hold.answer_id is None:
             return
         releases = await self._store.list_releases(hold.answer_id)
         earlier = [

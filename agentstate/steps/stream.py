@@ -237,9 +237,7 @@ class StreamReader:
             UpstreamRefused: always.
         """
         # An error may come with all that was said before it, calls included.
-        may_pass = not (
-            self._screen.is_keeping or self._services.gate.policy.is_named_in(frame.raw)
-        )
+        may_pass = not (self._screen.is_keeping or self._call.policy.is_named_in(frame.raw))
         # What is no JSON would break its client's reader before that saw any error.
         is_readable = self._call.dialect.mend_error_body(502, frame.data or b"") is None
         if self._flight.head is not None and may_pass and is_readable:

@@ -128,7 +128,8 @@ def test_a_key_that_no_header_can_carry_is_refused() -> None:
 
 def door_to(transport: Silent) -> ProxyDoor:
     """Return a door whose calls go to the transport; no call of it names a session."""
-    no_pipeline = cast(Any, SimpleNamespace(offline=None))
+    gate = SimpleNamespace(settings=Settings().gate)
+    no_pipeline = cast(Any, SimpleNamespace(offline=None, gate=gate))
     return ProxyDoor(no_pipeline, Transports(transport, transport), Targets(PROVIDERS), Settings())
 
 
