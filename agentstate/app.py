@@ -29,6 +29,7 @@ from agentstate.ground.budget import Budget, limits_of, shown
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import SettingError
 from agentstate.ground.meters import Meters
+from agentstate.ground.reload import Reloaded, take_over
 from agentstate.ground.settings import ForwardSettings, Loaded, Network, Settings
 from agentstate.ground.tasks import TaskSet
 from agentstate.ground.words import counted
@@ -37,6 +38,7 @@ from agentstate.house.hooks import Hook, build_hooks
 from agentstate.house.mock import MockProvider
 from agentstate.house.outbox import Outbox
 from agentstate.house.sweep import Sweep
+from agentstate.reloading import Found, hooks_of, reload_on
 from agentstate.steps.durable import Durables
 from agentstate.steps.forward import Transports
 from agentstate.steps.gate import Gate
@@ -72,8 +74,9 @@ class App:
         Raises:
             SettingError: a bind that would let strangers in.
         """
-        self._loaded = loaded
-        self._settings = loaded.settings
+        self._started = loaded
+        self._settings = loaded.settings  # as it was started: see `adopt`
+        self.loaded = loaded  # what is in force
         check_bind(self._settings)
         self._files_max = files_max
         self.token = resolve_token(self._settings)
@@ -91,8 +94,7 @@ class App:
         there = (Nowhere(), Nowhere()) if is_offline else (client, MockProvider())
         self._transports = Transports(*there)
         keys = [row.api_key for row in self._settings.providers if row.api_key]
-        hooks = build_hooks(() if is_offline else self._settings.webhooks)
-        self._outbox = Outbox(self._store, hooks, client, keys=keys)
+        self._outbox = Outbox(self._store, hooks_of(self._settings), client, keys=keys)
         self._sweep = Sweep(self._store, self._settings.sweep, self._outbox.ring)
         self._feed = Feed()
         self._meters = Meters()
@@ -120,7 +122,7 @@ class App:
         """
         self.interrupted_count = await self._store.open()
         settings = self._settings
-        self._store.subscribe(tuple(hook.subscription for hook in self._outbox.hooks.values()))
+        self._subscribe()
         # Offline no target is asked, so none needs a key.
         is_mocked = settings.mock or settings.replay.offline
         targets = Targets(settings.providers, mock_only=is_mocked, forward=settings.forward)
@@ -151,9 +153,9 @@ class App:
                     pipeline.revisions(),
                     services.budgets,
                     self._feed,
-                    self._loaded,
+                    lambda: self.loaded,
                     LoginEndpoints(self._guard, is_tls=self._tls is not None),
-                    settings.secrets,
+                    lambda: self.loaded.settings.secrets,
                     services.redactor,
                     self._meters,
                     lambda: self._is_stopping,
@@ -176,6 +178,22 @@ class App:
             raise
         self._outbox.start(settings.server.public_url or self.url)
         self._sweep.start()
+
+    def adopt(self, found: Found) -> Reloaded:
+        """Go on by the policy and the webhooks of a configuration that was read again.
+
+        Calls in flight end by the policy they began with; what was asked stays asked.
+        """
+        assert self._gate is not None, "start first"
+        reloaded = take_over(self._started, found.loaded)
+        self._gate.adopt(found.loaded.settings.gate, found.policy)
+        self._outbox.adopt(found.hooks)
+        self._subscribe()
+        self.loaded = reloaded.loaded
+        return reloaded
+
+    def _subscribe(self) -> None:
+        self._store.subscribe(tuple(hook.subscription for hook in self._outbox.hooks.values()))
 
     @property
     def url(self) -> str:
@@ -246,16 +264,20 @@ def http_client(settings: ForwardSettings, network: Network) -> HTTPClient:
     return HTTPClient(settings, proxies=proxies, tls=context)
 
 
-def serve(loaded: Loaded) -> int:
-    """Run the proxy until it is told to stop; return the exit code."""
-    return asyncio.run(_serve(loaded))
+def serve(loaded: Loaded, load: Callable[[], Loaded]) -> int:
+    """Run the proxy until it is told to stop; return the exit code. `load` reads the configuration
+    again; it raises `SettingError`."""
+    return asyncio.run(_serve(loaded, load))
 
 
-async def _serve(loaded: Loaded) -> int:
+async def _serve(loaded: Loaded, load: Callable[[], Loaded]) -> int:
+    loop = asyncio.get_running_loop()
+    hangups = asyncio.Event()
+    if hasattr(signal, "SIGHUP"):  # before it listens: once it does, none must end it
+        loop.add_signal_handler(signal.SIGHUP, hangups.set)
     app = App(loaded, files_max=raise_limit())
     await app.start()
     signals: asyncio.Queue[None] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         try:
             loop.add_signal_handler(name, signals.put_nowait, None)
@@ -264,9 +286,18 @@ async def _serve(loaded: Loaded) -> int:
     loop.set_exception_handler(handler_of_failed_accepts())
     tune_interpreter()
     print(banner(loaded, app), flush=True)
+
+    def load_startable() -> Loaded:
+        again = load()
+        check_bind(again.settings)
+        return again
+
+    helpers = TaskSet()
+    reloads = helpers.start(reload_on(hangups, load_startable, app.adopt), "reload")
     try:
         await signals.get()
     finally:
+        reloads.cancel()
         await _stop(app, signals)
     return 0
 

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,11 +129,14 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(asked: argparse.Namespace) -> int:
-    loaded = load_settings(_flags(asked), read_environment(), Path.cwd(), asked.config)
+    load = partial(load_settings, _flags(asked), read_environment(), Path.cwd())
+    loaded = load(asked.config)
     set_up_logs(loaded.settings.log)
     from agentstate.app import serve
 
-    return serve(loaded)
+    # A file that was there is missed when it is gone: without it no rule would hold any more.
+    found = Path(FILE_NAME) if Path(FILE_NAME).exists() else None
+    return serve(loaded, partial(load, asked.config or found))
 
 
 def _flags(asked: argparse.Namespace) -> dict[str, str]:
@@ -364,8 +368,7 @@ def _policy_test(asked: argparse.Namespace) -> int:
     from agentstate.cli_policy import print_verdicts
     from agentstate.steps.policy import Policy
 
-    loaded = load_settings({}, read_environment(), Path.cwd(), asked.config)
-    policy = Policy(loaded.settings.gate)
+    policy = Policy(load_settings({}, read_environment(), Path.cwd(), asked.config).settings.gate)
     return print_verdicts(policy, asked.source, lambda: _record(asked), as_json=asked.json)
 
 

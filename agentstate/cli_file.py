@@ -159,7 +159,7 @@ def _open_file(settings: Settings, url: str) -> Iterator[FileRecord]:
             *RevisionEndpoints(store, Revisions(store)).rows(),
             *DurableEndpoints(store, Durables(store, gate, settings)).rows(),
             *ExportEndpoints(store, Redactor(settings.secrets, settings.redact.patterns)).rows(),
-            *CassetteEndpoints(store, control, settings.secrets).rows(),
+            *CassetteEndpoints(store, control, lambda: settings.secrets).rows(),
             *ApprovalEndpoints(store, gate).rows(),
         )
     )

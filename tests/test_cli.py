@@ -50,7 +50,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Loaded]:
     """Take the place of the server: collect what it would have been started with."""
     calls: list[Loaded] = []
 
-    def serve(loaded: Loaded) -> int:
+    def serve(loaded: Loaded, load: object) -> int:
         calls.append(loaded)
         return 0
 
@@ -211,7 +211,7 @@ def test_what_the_server_raises_becomes_a_line_and_a_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def serve(_: Loaded) -> int:
+    def serve(_: Loaded, load: object) -> int:
         raise error
 
     monkeypatch.setattr(app, "serve", serve)
@@ -223,7 +223,7 @@ def test_what_the_server_raises_becomes_a_line_and_a_code(
 def test_a_bug_of_ours_is_shown_whole(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def serve(_: Loaded) -> int:
+    def serve(_: Loaded, load: object) -> int:
         raise ZeroDivisionError("on purpose")
 
     monkeypatch.setattr(app, "serve", serve)

@@ -94,6 +94,14 @@ REPEATED: Mapping[str, type] = {
     "provider": ProviderSettings,
 }
 
+# Where the rows of each stand in `Settings`.
+_PLACES: Mapping[str, tuple[str, ...]] = {
+    "gate.rule": ("gate", "rules"),
+    "forward.route": ("forward", "routes"),
+    "webhook": ("webhooks",),
+    "provider": ("providers",),
+}
+
 # What a text of a form is called: one, several.
 _TEXTS: Mapping[Form, tuple[str, str]] = {
     "plain": ("text that is not empty", "text"),
@@ -122,6 +130,19 @@ def settings_table() -> tuple[Row, ...]:
     for name in ("webhook", "provider"):
         rows += _section_rows(name, REPEATED[name])
     return tuple(rows)
+
+
+def owners_of(settings: Settings, section: str) -> Iterator[tuple[str, Any]]:
+    """Yield what holds the values of a section, with what stands before its keys in names of
+    settings: "server", of several tables "provider.openai" or "gate.rule.1", "" at the top."""
+    if section not in REPEATED:
+        yield section, getattr(settings, section) if section else settings
+        return
+    owners: Any = settings
+    for step in _PLACES[section]:
+        owners = getattr(owners, step)
+    for number, owner in enumerate(owners, start=1):
+        yield f"{section}.{getattr(owner, 'name', None) or number}", owner
 
 
 def _section_rows(section: str, table: type) -> Iterator[Row]:

@@ -104,6 +104,17 @@ class Outbox:
         self._root = root
         self._loop = self._tasks.start(self._run(), "outbox")
 
+    def adopt(self, hooks: Sequence[Hook]) -> None:
+        """Send to these from now on; tell the store as well. What is being sent goes on."""
+        known, self.hooks = self.hooks, {hook.name: hook for hook in hooks}
+        # What asked to be left alone was the service behind the old address.
+        self._rest = {
+            name: until_ms
+            for name, until_ms in self._rest.items()
+            if name in self.hooks and known[name].url == self.hooks[name].url
+        }
+        self._bell.set()
+
     def ring(self) -> None:
         """Say that something may be due. Never waits and never fails."""
         self._bell.set()

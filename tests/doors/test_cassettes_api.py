@@ -33,7 +33,7 @@ class Room:
         self.turned: list[Rollback] = []
         control = Control(self.store)
         control.on_turn = self.turned.append
-        rows = CassetteEndpoints(self.store, control, ("the-configured-key",)).rows()
+        rows = CassetteEndpoints(self.store, control, lambda: ("the-configured-key",)).rows()
         self.door = FrontDoor(cast(Any, None), Router(rows), Assets(), ())
 
     async def ask(

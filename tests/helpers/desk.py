@@ -110,7 +110,7 @@ class Desk:
                     pipeline.revisions(),
                     services.budgets,
                     self.feed,
-                    Loaded(settings, {}),
+                    lambda: Loaded(settings, {}),
                 )
             ),
             Assets(),

@@ -48,16 +48,17 @@ def endpoint_table(
     reviser: Reviser,
     budgets: Budgeter,
     feed: Feed,
-    loaded: Loaded,
+    in_force: Callable[[], Loaded],
     login: LoginEndpoints | None = None,
-    keys: tuple[str, ...] = (),
+    keys: Callable[[], tuple[str, ...]] = tuple,
     redactor: Redactor = NOTHING_KNOWN,
     meters: Meters | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[Endpoint, ...]:
-    """Return every endpoint of the management API. `login`: None = nobody has to log in. `keys`:
-    secrets that no cassette may hold. `redactor`: takes those and more out of training data.
-    `meters`: what was counted; None = nothing is."""
+    """Return every endpoint of the management API. `in_force`: what is configured at the
+    moment. `login`: None = nobody has to log in. `keys`: secrets that no cassette may hold.
+    `redactor`: takes those and more out of training data. `meters`: what was counted; None =
+    nothing is."""
     login = login or LoginEndpoints(Guard(Tokens(())), is_tls=False)
     rows = (
         *HealthEndpoints(store, pipeline, version, is_stopping).rows(),
@@ -76,7 +77,7 @@ def endpoint_table(
         *WebhookEndpoints(store, outbox).rows(),
         *TimelineEndpoints(store, budgets).rows(),
         *OverviewEndpoints(store).rows(),
-        *SettingsEndpoints(loaded, version).rows(),
+        *SettingsEndpoints(in_force, version).rows(),
         *LiveEndpoints(feed).rows(),
         *MetricsEndpoints(store, pipeline, meters or Meters(), version, is_stopping).rows(),
     )

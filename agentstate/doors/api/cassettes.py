@@ -8,7 +8,7 @@ without which nobody takes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TypedDict
 
@@ -52,7 +52,9 @@ class ImportedShown(TypedDict):
 class CassetteEndpoints:
     """Answers with cassettes, and takes them."""
 
-    def __init__(self, store: Store, control: Controller, keys: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, store: Store, control: Controller, keys: Callable[[], tuple[str, ...]] = tuple
+    ) -> None:
         """`keys`: known secrets, which are taken out whatever their form."""
         self._store = store
         self._control = control
@@ -89,7 +91,7 @@ class CassetteEndpoints:
         order = TapeOrder(
             keeps_secrets=read_one_of(asked, "secrets", ("keep",)) is not None,
             has_timing=read_one_of(asked, "timing", SWITCH) == "1",
-            keys=self._keys,
+            keys=self._keys(),
         )
         cassette = Cassette(self._store, (params["id"],), order)
         await cassette.look()

@@ -6,7 +6,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,17 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 from agentstate.doors.api.reply import json_response, read_params
 from agentstate.ground.canonical import JSON, parse
 from agentstate.ground.settings import Loaded
-from agentstate.ground.settings_table import REPEATED, Row, settings_table
+from agentstate.ground.settings_table import REPEATED, Row, owners_of, settings_table
 from agentstate.wire.endpoint import Endpoint, Params
 from agentstate.wire.message import Request, Response
 
-# Where the rows of a section stand in `Settings`.
-_PLACES = {
-    "gate.rule": ("gate", "rules"),
-    "forward.route": ("forward", "routes"),
-    "webhook": ("webhooks",),
-    "provider": ("providers",),
-}
 # They are for our own tests and say nothing to a person.
 _UNSHOWN = ("crash_at",)
 
@@ -32,8 +25,9 @@ _UNSHOWN = ("crash_at",)
 class SettingsEndpoints:
     """Answers `/api/settings`."""
 
-    def __init__(self, loaded: Loaded, version: str) -> None:
-        self._loaded = loaded
+    def __init__(self, in_force: Callable[[], Loaded], version: str) -> None:
+        """`in_force`: what is configured at the moment; some of it is read again on SIGHUP."""
+        self._in_force = in_force
         self._version = version
 
     def rows(self) -> tuple[Endpoint, ...]:
@@ -50,11 +44,12 @@ class SettingsEndpoints:
     async def show(self, request: Request, params: Params) -> Response:
         """Answer with `{"version", "warnings", "sections"}`; a section has a title and settings."""
         read_params(request, frozenset())
+        loaded = self._in_force()
         return json_response(
             {
                 "version": self._version,
-                "warnings": list(self._loaded.warnings),
-                "sections": sections_json(self._loaded),
+                "warnings": list(loaded.warnings),
+                "sections": sections_json(loaded),
             }
         )
 
@@ -67,18 +62,9 @@ def sections_json(loaded: Loaded) -> list[JSON]:
     found: list[JSON] = []
     for name in names:
         rows = [row for row in table if row.section == name]
-        if name not in REPEATED:
-            owner: Any = getattr(loaded.settings, name) if name else loaded.settings
-            found.append(
-                _section_json(name, f"[{name}]" if name else "", rows, owner, loaded.sources)
-            )
-            continue
-        owners: Any = loaded.settings
-        for step in _PLACES[name]:
-            owners = getattr(owners, step)
-        for number, owner in enumerate(owners, start=1):
-            key = getattr(owner, "name", None) or str(number)
-            found.append(_section_json(f"{name}.{key}", f"[[{name}]]", rows, owner, loaded.sources))
+        title = f"[[{name}]]" if name in REPEATED else f"[{name}]" if name else ""
+        for whole, owner in owners_of(loaded.settings, name):
+            found.append(_section_json(whole, title, rows, owner, loaded.sources))
     return found
 
 
