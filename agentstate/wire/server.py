@@ -43,6 +43,7 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from email.utils import formatdate
 from enum import Enum
 from functools import partial
@@ -152,7 +153,7 @@ class Server:
         """
         self._is_stopping = True
         if self._listener is not None:
-            self._listener.close()  # not wait_closed: from Python 3.12 on it waits for all clients
+            await _stop_accepting(self._listener)
         for connection in tuple(self._live):
             connection.retire()
         await self._become_quiet(drain_s)
@@ -928,6 +929,20 @@ class _Overloaded(AgentStateError):
     code = "overloaded"
     status = 503
     retry_helps = True
+
+
+async def _stop_accepting(listener: asyncio.Server) -> None:
+    """Close a listener once what it has accepted is served.
+
+    asyncio hands a socket over a turn after it was accepted. If the listener is closed by then it
+    drops the socket without closing it, and its client waits.
+    """
+    loop = asyncio.get_running_loop()
+    with suppress(NotImplementedError):  # of Windows' loop, which accepts in another way
+        for listening in listener.sockets:
+            loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0)  # that turn
+    listener.close()  # not wait_closed: from Python 3.12 on it waits for all clients
 
 
 def _internal_error() -> Response:

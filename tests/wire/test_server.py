@@ -1602,6 +1602,24 @@ def test_stop_cuts_what_does_not_end_in_time_and_says_how_many(streams: bool) ->
     run(test())
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_a_client_that_comes_while_it_stops_is_not_left_waiting(turns: int) -> None:
+    async def test() -> None:
+        async with serving(hello) as server:
+            sock = socket.create_connection(server.address)  # the kernel takes it
+            for _ in range(turns):  # it is accepted in one of them, and handed over in the next
+                await asyncio.sleep(0)
+            assert await server.stop(LIMIT_S) == 0
+            sock.setblocking(False)
+            with sock:
+                try:
+                    assert await asyncio.get_running_loop().sock_recv(sock, 1) == b""
+                except ConnectionResetError:
+                    pass  # it was not accepted any more
+
+    run(test())
+
+
 def test_stop_before_start_and_twice_does_nothing() -> None:
     async def test() -> None:
         assert await Server(hello, ServerSettings()).stop(0) == 0
