@@ -20,6 +20,7 @@ FUNCTION_LINES_MAX = 70  # one screen
 
 # Files over the limit, with the length they have now; one that shrinks below it loses its row.
 LONG_FILES: dict[str, int] = {
+    "build.py": 588,  # one file, since it runs before there is anything to import
     "agentstate/wire/server.py": 989,
 }
 # Functions over the limit, as "file:name". It is empty, and so it stays.

@@ -56,7 +56,7 @@ from agentstate.steps.reply import (
 )
 from agentstate.steps.revisions import Revisions
 from agentstate.steps.rounds import LetOut, Passed
-from agentstate.steps.routing import Chain, Targets, inquiry_of
+from agentstate.steps.routing import Targets, inquiry_of
 from agentstate.steps.steered import control_of, revisions_of
 from agentstate.steps.unrecorded import Unrecorded
 from agentstate.steps.upstream import UpstreamCall
@@ -127,7 +127,7 @@ class Pipeline:
         Raises:
             BadRequest: it cannot be sent anywhere.
         """
-        chain = self._chain(request, entry, ask.model)
+        chain = self._targets.chain(inquiry_of(request, entry, ask.model))
         targets = chain.targets
         if len(targets) == 1 and not targets[0].dialect:
             return None
@@ -202,9 +202,9 @@ class Pipeline:
             found = identify(entry.dialect, scope, raw, ask, mask)
             return ask, *found, policy.is_named_in(plain)
 
-        is_large = len(raw) > READ_ON_LOOP_BYTES_MAX or coding is not None
-        ask, identity, record, is_named = await asyncio.to_thread(read) if is_large else read()
-        chain = self._chain(request, entry, ask.model)
+        is_slow = len(raw) > READ_ON_LOOP_BYTES_MAX or coding is not None
+        ask, identity, record, is_named = await asyncio.to_thread(read) if is_slow else read()
+        chain = self._targets.chain(inquiry_of(request, entry, ask.model))
         return Call(
             dialect=entry.dialect,
             path=entry.path,
@@ -223,9 +223,6 @@ class Pipeline:
             redactor=self._services.redactor_of(request.headers),
             policy=policy,
         )
-
-    def _chain(self, request: Request, entry: Entry, model: str) -> Chain:
-        return self._targets.chain(inquiry_of(request, entry, model))
 
     def _read_ask(self, request: Request, entry: Entry, raw: bytes) -> Ask:
         """Read a body. Raises `BadRequest` and what `decode_request_body` does."""
