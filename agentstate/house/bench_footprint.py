@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from agentstate.ground.clock import monotonic_s
+from agentstate.house.bench_load_streams import Story
 from agentstate.house.bench_stand import (
     PATH,
     BenchFailed,
@@ -26,6 +27,7 @@ from agentstate.house.bench_stand import (
     environment,
     words,
 )
+from agentstate.house.bench_streams import read_streams
 from agentstate.house.bench_table import Line, Table
 from agentstate.house.launch import Proxy, child, module_command, wait_for_line
 
@@ -35,12 +37,15 @@ CALLS_MAX_S = 60.0  # a machine that is slower than that has fewer calls measure
 RUN_STEPS = 100
 STEP_CHARS = 6_000  # that each step adds to the conversation: 100 steps send 30 MB
 STARTS = 3
+CROWD, CROWD_QUICK = 1_000, 200  # streams that are open at once
+CROWD_STORY, CROWD_STAGGER_S = Story(6, 1.0, 0), 2.0  # all are open for the last three seconds
 MOCK_PATH = "/v1/chat/completions"
 ASKED = ({"role": "user", "content": "Are you there?"},)
 MIB = 1024 * 1024
 
 _BANNER = re.compile(r"^AgentState listening on http://(.+):(\d+)\s*$")
 _RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
+_PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class Footprint:
     idle_bytes: int | None  # resident; None = this system does not say
     after_bytes: int | None
     calls: int  # that lie between the two
+    crowd: int  # streams that were open at once
+    peak_bytes: int | None  # the most that another process had meanwhile
     empty_disk_bytes: int  # of a record that nothing was written to
     call_disk_bytes: int  # of the record with all of the calls
     run_steps: int
@@ -70,6 +77,11 @@ def measure(stand: Stand) -> Table:
         done = stand.run(Turn(load, server.port, is_ours=True), CALLS_MAX_S, calls)
         after = read_resident(server.pid)
     call_disk = disk_bytes(stand.folder / "calls.db")
+    crowd = CROWD_QUICK if stand.is_quick else CROWD
+    with ExitStack() as stack:
+        server = stand.start_proxy(stack, "crowd")
+        read_streams(stand, server.port, crowd, CROWD_STORY, CROWD_STAGGER_S)
+        peak = read_resident(server.pid, _PEAK)
     with ExitStack() as stack:
         stand.start_proxy(stack, "empty")
     with ExitStack() as stack:
@@ -77,7 +89,8 @@ def measure(stand: Stand) -> Table:
     command, program = _serve_command(stand.folder)
     starts = [_start_s(command, stand.folder) for _ in range(STARTS + 1)]
     found = Footprint(
-        idle, after, done.count, disk_bytes(stand.folder / "empty.db"), call_disk, RUN_STEPS, sent,
+        idle, after, done.count, crowd, peak,
+        disk_bytes(stand.folder / "empty.db"), call_disk, RUN_STEPS, sent,
         disk_bytes(stand.folder / "run.db"), median(starts[1:]), program,
     )  # fmt: skip
     return compare(found)
@@ -133,7 +146,7 @@ def compare(found: Footprint) -> Table:
 
 
 def _memory_lines(found: Footprint) -> list[Line]:
-    if found.idle_bytes is None or found.after_bytes is None:
+    if found.idle_bytes is None or found.after_bytes is None or found.peak_bytes is None:
         return [Line("memory", ("not measured: no /proc here",), {})]
     ratio = found.after_bytes / found.idle_bytes
     return [
@@ -151,16 +164,23 @@ def _memory_lines(found: Footprint) -> list[Line]:
             "<= 1.2 x idle",
             ratio <= 1.2,
         ),
+        Line(
+            f"memory with {found.crowd:,} streams at once, at most",
+            (f"{found.peak_bytes / MIB:.1f} MiB",),
+            {"peak_bytes": found.peak_bytes},
+            "<= 150 MB",
+            found.peak_bytes <= 150_000_000,
+        ),
     ]
 
 
-def read_resident(pid: int) -> int | None:
+def read_resident(pid: int, which: re.Pattern[str] = _RESIDENT) -> int | None:
     """Return a process's resident memory in bytes; None where there is no /proc."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("ascii")
     except OSError:
         return None
-    found = _RESIDENT.search(text)
+    found = which.search(text)
     return None if found is None else int(found[1]) * 1024
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from agentstate.house.bench_load_streams import Story
 from agentstate.house.bench_stand import BenchFailed, Load, Stand, make_request
@@ -164,21 +165,9 @@ def _crowd_line(crowds: dict[int, tuple[Flow, Flow]]) -> Line:
 
 def _run(stand: Stand, count: int, chunks: int, is_ours: bool, slow: int = 0) -> Flow:
     """Read so many streams side by side, by way of the proxy or without it."""
-    stand.streams_run += 1
-    name = f"streams-{stand.streams_run}"
+    port = stand.server.port if is_ours else stand.upstream_port
     story = Story(chunks, INTERVAL_MS / 1000, 0)
-    found = stand.tell_load(
-        name,
-        {
-            "kind": "streams",
-            "port": stand.server.port if is_ours else stand.upstream_port,
-            "requests": _requests(name, count, story),
-            "stalled": _requests(f"{name}-slow", slow, Story(SLOW_CHUNKS, 0.0, SLOW_PAD)),
-            "stagger_s": 10 * INTERVAL_MS / 1000,
-        },
-    )
-    if found["unfinished"] or not found["first_ms"]:
-        raise BenchFailed(f"{found['unfinished']} of {count} streams did not end as they should.")
+    found = read_streams(stand, port, count, story, 10 * story.interval_s, slow)
     return Flow(
         percentile(found["first_ms"], 50),
         percentile(found["first_ms"], 99),
@@ -187,6 +176,32 @@ def _run(stand: Stand, count: int, chunks: int, is_ours: bool, slow: int = 0) ->
         percentile(found["delays_ms"], 100),
         count * chunks - found["chunks"] + found["disordered"],
     )
+
+
+def read_streams(
+    stand: Stand, port: int, count: int, story: Story, stagger_s: float, slow: int = 0
+) -> dict[str, Any]:
+    """Have the load read so many streams side by side, begun within `stagger_s`, and leave `slow`
+    others unread; return what `measure_streams` does.
+
+    Raises:
+        BenchFailed: one did not end as it should.
+    """
+    stand.streams_run += 1
+    name = f"streams-{stand.streams_run}"
+    found = stand.tell_load(
+        name,
+        {
+            "kind": "streams",
+            "port": port,
+            "requests": _requests(name, count, story),
+            "stalled": _requests(f"{name}-slow", slow, Story(SLOW_CHUNKS, 0.0, SLOW_PAD)),
+            "stagger_s": stagger_s,
+        },
+    )
+    if found["unfinished"] or not found["first_ms"]:
+        raise BenchFailed(f"{found['unfinished']} of {count} streams did not end as they should.")
+    return found
 
 
 def _requests(name: str, count: int, story: Story) -> list[str]:
