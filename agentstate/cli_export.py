@@ -30,8 +30,8 @@ PATH_CHARS_MAX = 60
 PARTS = ("train", "validation")
 # What the verb's flags are called in the API.
 QUERY = (
-    "format", "status", "tag", "since", "until", "model", "tool", "cost_max_usd", "touched",
-    "include", "dedupe", "images", "split", "seed",
+    "format", "status", "tag", "search", "parent", "forked_from", "since", "until", "model", "tool",
+    "cost_max_usd", "touched", "include", "dedupe", "images", "split", "seed",
 )  # fmt: skip
 
 

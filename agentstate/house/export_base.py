@@ -29,6 +29,9 @@ class Wanted:
     since_ms: int | None = None  # of the leaf's call, included
     until_ms: int | None = None  # of the leaf's call, excluded
     tags: tuple[tuple[str, str | None], ...] = ()  # a session has all; a value of None = any
+    search: str | None = None  # part of the session's id or name
+    parent: str | None = None  # the session that began it
+    forked_from: str | None = None
     model: str | None = None  # a glob over the leaf's model
     tool: str | None = None  # a glob; some call of such a tool is in the conversation
     cost_max_microusd: int | None = None  # of the whole conversation; one without a price passes

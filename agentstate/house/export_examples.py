@@ -261,6 +261,8 @@ class _Filters:
         tags = dict(row.tags)
         if any(name not in tags or value not in (None, tags[name]) for name, value in wanted.tags):
             return False
+        if not _is_listed(row, wanted):
+            return False
         if wanted.status is not None:
             return row.status == wanted.status
         takes_failed = wanted.include_failed or wanted.format in _JUDGED_FORMATS
@@ -285,6 +287,20 @@ class _Filters:
         names = called_names((*example.messages, *(example.rejected or ())))
         readings = (reading for name in names for reading in exact_readings(name))
         return any(map(self._tool.matches, readings))
+
+
+def _is_listed(row: SessionRow, wanted: Wanted) -> bool:
+    """Say whether a list of sessions with the same filters has it; see `Store.list_sessions`."""
+    origin = None if row.origin is None else row.origin.session
+    if wanted.parent not in (None, row.parent) or wanted.forked_from not in (None, origin):
+        return False
+    names = (row.session, row.name or "")
+    return wanted.search is None or any(_folded(wanted.search) in _folded(name) for name in names)
+
+
+def _folded(text: str) -> str:
+    """Fold the case of ASCII letters only, as the list does."""
+    return "".join(char.lower() if char.isascii() else char for char in text)
 
 
 def _glob(text: str | None, param: str) -> Glob | None:

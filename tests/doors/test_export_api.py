@@ -137,6 +137,10 @@ def test_filters_are_handed_on(desk: Desk) -> None:
         ("cost_max_usd=0.000001", 0),
         ("status=RUNNING", 1),
         ("status=COMPLETED", 0),
+        ("search=S", 1),
+        ("search=x", 0),
+        ("parent=x", 0),
+        ("forked_from=x", 0),
     ):
         assert data_of(desk, query).count(b"\n") == count, query
 
@@ -351,6 +355,9 @@ def test_every_filter_is_read() -> None:
         "format": "kto",
         "status": "COMPLETED",
         "tag": "team=red,night",
+        "search": "inv",
+        "parent": "boss",
+        "forked_from": "first",
         "since": "2026-11-30",
         "until": "2026-11-30T12:00:00+01:00",
         "model": "gpt-*",
@@ -372,6 +379,9 @@ def test_every_filter_is_read() -> None:
         session="s",
         status="COMPLETED",
         tags=(("team", "red"), ("night", None)),
+        search="inv",
+        parent="boss",
+        forked_from="first",
         since_ms=1_795_996_800_000,
         until_ms=1_796_036_400_000,
         model="gpt-*",

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from agentstate.ground.control import Change, Place, Tags
+from agentstate.ground.control import About, Change, Place, Tags
 from agentstate.ground.errors import BadRequest
+from agentstate.ground.forks import ForkAsk
+from agentstate.ground.records import Query
 from agentstate.house.export import make_line
 from agentstate.house.export_base import Untaken, Wanted
 from agentstate.house.export_examples import examples
@@ -760,6 +762,33 @@ def test_each_filter_keeps_what_it_says(run: Run) -> None:
         assert await kept(tags=(("a", "2"),)) == "three"
         assert await kept(tags=(("a", None), ("b", "1"))) == "three"
         assert await kept(tags=(("a", "1"), ("b", "1"))) == ""
+
+    run(scenario)
+
+
+def test_sessions_are_found_as_in_their_list(run: Run) -> None:
+    async def scenario(store: Store) -> None:
+        about = About("Caf\u00e9 100%", "boss")
+        await record(store, asking(user("a")), chat("1"), session="one", about=about)
+        await record(store, asking(user("b")), chat("2"), session="two")
+        await store.fork_session("two", ForkAsk(session="Fork"), at_ms=START_MS + 1)
+
+        async def kept(**filters: Any) -> list[str]:
+            found = await export(store, replace(Wanted(dedupe=False), **filters))
+            listed = await store.list_sessions(Query(newest_first=False, **filters))
+            names = sorted(each.session for each in found)
+            assert names == sorted(row.session for row in listed.rows)
+            return names
+
+        assert await kept(search="O") == ["Fork", "one", "two"]
+        assert await kept(search="fORK") == ["Fork"]
+        assert await kept(search="caf\u00e9") == ["one"]
+        assert await kept(search="caf\u00c9") == []  # letters of ASCII only
+        assert await kept(search="0%") == ["one"]
+        assert await kept(search="_") == []
+        assert await kept(parent="boss") == ["one"]
+        assert await kept(forked_from="two") == ["Fork"]
+        assert await kept(forked_from="one", search="o") == []
 
     run(scenario)
 
