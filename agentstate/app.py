@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from agentstate import __version__
@@ -37,15 +38,17 @@ from agentstate.house.feed import Feed
 from agentstate.house.hooks import Hook, build_hooks
 from agentstate.house.mock import MockProvider
 from agentstate.house.outbox import Outbox
+from agentstate.house.retention import Retention
 from agentstate.house.sweep import Sweep
 from agentstate.reloading import Found, hooks_of, reload_on
+from agentstate.steps.control import Control
 from agentstate.steps.durable import Durables
 from agentstate.steps.forward import Transports
 from agentstate.steps.gate import Gate
 from agentstate.steps.offline import Nowhere, Offline
 from agentstate.steps.pauses import Pauses
 from agentstate.steps.pipeline import Pipeline
-from agentstate.steps.recording import build_services
+from agentstate.steps.recording import Services, build_services
 from agentstate.steps.routing import Targets
 from agentstate.store import open_store
 from agentstate.store.base import Store
@@ -103,6 +106,7 @@ class App:
         self._server: Server | None = None
         self._pipeline: Pipeline | None = None
         self._gate: Gate | None = None
+        self._retention: Retention | None = None
         self._pauses: Pauses | None = None
         self._durables: Durables | None = None
         self.interrupted_count = 0  # claims of a dead process, found at the start
@@ -139,35 +143,12 @@ class App:
         self._pauses = services.pauses
         self._durables = services.durables
         pipeline = self._pipeline = Pipeline(services, targets)
-        door = FrontDoor(
-            ProxyDoor(pipeline, self._transports, targets, settings),
-            Router(
-                endpoint_table(
-                    self._store,
-                    pipeline,
-                    __version__,
-                    services.gate,
-                    self._outbox,
-                    pipeline.control(),
-                    services.durables,
-                    pipeline.revisions(),
-                    services.budgets,
-                    self._feed,
-                    lambda: self.loaded,
-                    LoginEndpoints(self._guard, is_tls=self._tls is not None),
-                    lambda: self.loaded.settings.secrets,
-                    services.redactor,
-                    self._meters,
-                    lambda: self._is_stopping,
-                )
-            ),
-            Assets(),
-            settings.server.hosts,
-            self._guard,
-            self._meters,
+        control = pipeline.control()
+        self._retention = Retention(
+            self._store, settings.store, partial(control.delete, by="retention")
         )
         self._server = Server(
-            door.answer,
+            self._door(pipeline, services, targets, control).answer,
             replace(settings.server, connections_max=self.clients_max),
             tls=self._tls,
         )
@@ -178,6 +159,7 @@ class App:
             raise
         self._outbox.start(settings.server.public_url or self.url)
         self._sweep.start()
+        self._retention.start()
 
     def adopt(self, found: Found) -> Reloaded:
         """Go on by the policy and the webhooks of a configuration that was read again.
@@ -194,6 +176,39 @@ class App:
 
     def _subscribe(self) -> None:
         self._store.subscribe(tuple(hook.subscription for hook in self._outbox.hooks.values()))
+
+    def _door(
+        self, pipeline: Pipeline, services: Services, targets: Targets, control: Control
+    ) -> FrontDoor:
+        """Return what answers every request."""
+        return FrontDoor(
+            ProxyDoor(pipeline, self._transports, targets, self._settings),
+            Router(
+                endpoint_table(
+                    self._store,
+                    pipeline,
+                    __version__,
+                    services.gate,
+                    self._outbox,
+                    control,
+                    services.durables,
+                    pipeline.revisions(),
+                    services.budgets,
+                    self._feed,
+                    lambda: self.loaded,
+                    LoginEndpoints(self._guard, is_tls=self._tls is not None),
+                    lambda: self.loaded.settings.secrets,
+                    services.redactor,
+                    self._meters,
+                    lambda: self._is_stopping,
+                    self._retention,
+                )
+            ),
+            Assets(),
+            self._settings.server.hosts,
+            self._guard,
+            self._meters,
+        )
 
     @property
     def url(self) -> str:
@@ -243,6 +258,8 @@ class App:
                     counted(stopped, "call"),
                 )
         await self._sweep.stop()
+        if self._retention is not None:
+            await self._retention.stop()
         await self._outbox.stop(min(drain_s, OUTBOX_STOP_S))  # after the last event's cause
         await self._transports.close()
         await self._store.close()

@@ -21,6 +21,7 @@ from agentstate import __version__
 from agentstate.cli_backup import add_backup, add_check, run_backup, run_check
 from agentstate.cli_bench import add_bench, run_bench
 from agentstate.cli_export_flags import add_filters
+from agentstate.cli_retention import add_retention
 from agentstate.cli_steer import add_sessions
 from agentstate.cli_tape import add_import, add_record, add_replay
 from agentstate.cli_tools import add_tools
@@ -396,6 +397,13 @@ def _webhook_test(asked: argparse.Namespace) -> int:
     return print_tests(loaded, asked.name, asked.kind, as_json=asked.json)
 
 
+# -- retention
+
+
+def _add_retention(parser: argparse.ArgumentParser) -> None:
+    add_retention(parser, _add_url, _record)
+
+
 # -- cassettes
 
 
@@ -450,6 +458,7 @@ VERBS = (
     Verb("import", "read a cassette back into the record", _add_import, _act),
     Verb("backup", "copy the record while a server writes to it", add_backup, run_backup),
     Verb("check", "find out whether the record, or a backup, is sound", add_check, run_check),
+    Verb("retention", "delete what was kept long enough, or list it", _add_retention, _act),
     Verb("record", "run a command and write its calls to a cassette", add_record, _record_calls),
     Verb("replay", "run a command on a cassette: no key, no network", add_replay, _replay_calls),
     Verb("policy", "try out what the gate asks about", _add_policy, _act),

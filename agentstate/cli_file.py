@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from agentstate.cli_server import TIMEOUT_S, Answer, Record, RemoteRecord, ServerSilent, read_answer
@@ -21,6 +22,7 @@ from agentstate.doors.api.export import ExportEndpoints
 from agentstate.doors.api.forks import ForkEndpoints
 from agentstate.doors.api.recovery import RecoveryEndpoints
 from agentstate.doors.api.reply import error_reply
+from agentstate.doors.api.retention import RetentionEndpoints
 from agentstate.doors.api.revisions import RevisionEndpoints
 from agentstate.doors.api.sessions import SessionEndpoints
 from agentstate.doors.api.tool_calls import ToolCallEndpoints
@@ -30,6 +32,7 @@ from agentstate.ground.errors import AgentStateError, StoreBusy, TooLarge
 from agentstate.ground.load import load_settings
 from agentstate.ground.redaction import Redactor
 from agentstate.ground.settings import Settings, read_environment
+from agentstate.house.retention import Retention
 from agentstate.steps.budget import Budgets
 from agentstate.steps.control import Control
 from agentstate.steps.durable import Durables
@@ -161,6 +164,9 @@ def _open_file(settings: Settings, url: str) -> Iterator[FileRecord]:
             *ExportEndpoints(store, Redactor(settings.secrets, settings.redact.patterns)).rows(),
             *CassetteEndpoints(store, control, lambda: settings.secrets).rows(),
             *ApprovalEndpoints(store, gate).rows(),
+            *RetentionEndpoints(
+                Retention(store, settings.store, partial(control.delete, by="retention"))
+            ).rows(),
         )
     )
     with asyncio.Runner() as runner:

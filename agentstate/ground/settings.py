@@ -126,6 +126,15 @@ class StoreSettings:
     on_failure: Literal["refuse", "forward"] = setting(
         "refuse", "when the disk fails: refuse calls with 503, or forward them unrecorded"
     )
+    retention_days: float | None = setting(
+        None, "days after which a session that nobody used is deleted; none given = never"
+    )
+    steps_max: int | None = setting(
+        None, "steps on record, over which the longest unused sessions are deleted", least=1
+    )
+    size_max_mb: int | None = setting(
+        None, "size of the record, MiB, over which the longest unused sessions are deleted", least=1
+    )
 
 
 @dataclass(frozen=True, slots=True)

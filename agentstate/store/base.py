@@ -281,7 +281,7 @@ class Store(
 
     async def read_totals(self) -> dict[str, int]:
         """Return counts over the whole record: sessions, steps, replays, cost_microusd,
-        saved_microusd, bytes_on_disk."""
+        saved_microusd, bytes_on_disk, bytes_used (without what was freed and is given back)."""
         ...
 
 

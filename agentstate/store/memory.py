@@ -378,6 +378,7 @@ class MemoryStore(
             "cost_microusd": sum(row.cost_microusd for row in rows),
             "saved_microusd": sum(row.saved_microusd for row in rows),
             "bytes_on_disk": 0,
+            "bytes_used": 0,
         }
 
     def _session_of(self, session: str, step_id: int) -> KeptSession:

@@ -337,7 +337,8 @@ class SqliteStore(
         """See `Store.read_totals`."""
         await self._notes.write()
         totals = await self._readers.aside(sessions.read_totals)
-        return totals | {"bytes_on_disk": bytes_on_disk(self._path)}
+        used = await self._readers.aside(sessions.bytes_used)
+        return totals | {"bytes_on_disk": bytes_on_disk(self._path), "bytes_used": used}
 
 
 class _Notes:

@@ -183,3 +183,11 @@ def _tags(text: str | None) -> Tags:
         return ()
     pairs = (each.partition(AFTER_NAME) for each in text.split(BETWEEN_TAGS))
     return tuple(sorted((name, value) for name, _, value in pairs))
+
+
+def bytes_used(connection: Connection) -> int:
+    """Return what the record needs, without what was freed: the file itself is cut when the log is
+    folded into it."""
+    sizes = [connection.execute(f"pragma {name}").fetchone()[0]
+             for name in ("page_count", "freelist_count", "page_size")]  # fmt: skip
+    return int((sizes[0] - sizes[1]) * sizes[2])

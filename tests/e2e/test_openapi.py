@@ -196,10 +196,12 @@ def look(asker: Asker) -> None:
         "/api/overview",
         "/api/settings",
         "/api/login",
+        "/api/retention",
         "/healthz",
         "/readyz",
     ):
         asker.ask("GET", target)
+    asker.ask("POST", "/api/retention", {})  # without limits nothing goes
     asker.ask("GET", "/api/sessions?zz=1", status=400)
 
 

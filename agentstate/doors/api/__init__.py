@@ -18,6 +18,7 @@ from agentstate.doors.api.metrics import MetricsEndpoints
 from agentstate.doors.api.openapi import OpenAPIEndpoints
 from agentstate.doors.api.overview import OverviewEndpoints
 from agentstate.doors.api.recovery import RecoveryEndpoints
+from agentstate.doors.api.retention import RetentionEndpoints
 from agentstate.doors.api.revisions import Reviser, RevisionEndpoints
 from agentstate.doors.api.sessions import SessionEndpoints
 from agentstate.doors.api.settings import SettingsEndpoints
@@ -28,9 +29,10 @@ from agentstate.doors.guard import Guard
 from agentstate.ground.access import Tokens
 from agentstate.ground.meters import Meters
 from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
-from agentstate.ground.settings import Loaded
+from agentstate.ground.settings import Loaded, StoreSettings
 from agentstate.house.feed import Feed
 from agentstate.house.outbox import Outbox
+from agentstate.house.retention import Retention
 from agentstate.steps.control import Control
 from agentstate.steps.pipeline import Pipeline
 from agentstate.store.base import Store
@@ -54,11 +56,14 @@ def endpoint_table(
     redactor: Redactor = NOTHING_KNOWN,
     meters: Meters | None = None,
     is_stopping: Callable[[], bool] = lambda: False,
+    retention: Retention | None = None,
 ) -> tuple[Endpoint, ...]:
     """Return every endpoint of the management API. `in_force`: what is configured at the
     moment. `login`: None = nobody has to log in. `keys`: secrets that no cassette may hold.
     `redactor`: takes those and more out of training data. `meters`: what was counted; None =
-    nothing is."""
+    nothing is. `retention`: what goes by itself; None = nothing."""
+    if retention is None:
+        retention = Retention(store, StoreSettings(), lambda name: control.delete(name, by=None))
     login = login or LoginEndpoints(Guard(Tokens(())), is_tls=False)
     rows = (
         *HealthEndpoints(store, pipeline, version, is_stopping).rows(),
@@ -79,6 +84,10 @@ def endpoint_table(
         *OverviewEndpoints(store).rows(),
         *SettingsEndpoints(in_force, version).rows(),
         *LiveEndpoints(feed).rows(),
+        *RetentionEndpoints(
+            retention
+            or Retention(store, StoreSettings(), lambda name: control.delete(name, by=None))
+        ).rows(),
         *MetricsEndpoints(store, pipeline, meters or Meters(), version, is_stopping).rows(),
     )
     return (*rows, *OpenAPIEndpoints(version, rows).rows())
