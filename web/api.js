@@ -1,6 +1,6 @@
 // Talks to the management API. Every timer and request made here ends with the `stop` it returned.
 
-import { readMembers } from "./json.js";
+import { listScanner, readMembers } from "./json.js";
 import { changes } from "./live.js";
 import { readName } from "./name.js";
 
@@ -257,6 +257,51 @@ export function sendSample(name) {
 export function readManifest(path, signal) {
   const timeout = AbortSignal.timeout(MANIFEST_TIMEOUT_MS);
   return getJson(`${path}&manifest=1`, AbortSignal.any([signal, timeout]));
+}
+
+/** Read at most `max` lines of an export: {lines, isAll}. The rest is not fetched. */
+export async function readLines(path, max, signal) {
+  const lines = [];
+  let rest = "";
+  const isAll = await readPieces(path, signal, (piece) => {
+    const parts = piece.split("\n");
+    parts[0] = rest + parts[0];
+    rest = parts.pop();
+    lines.push(...parts);
+    return lines.length <= max;
+  });
+  return { lines: lines.slice(0, max), isAll };
+}
+
+/**
+ * Read what was found in at most `max` lines of an export: {lines, isAll}. A line is {line, session,
+ * index, findings: [{code, path, message, is_mended}], ...}. The rest is not fetched.
+ */
+export async function readReport(path, max, signal) {
+  const scanner = listScanner("lines");
+  const found = [];
+  const isAll = await readPieces(`${path}&report=1`, signal, (piece) => {
+    found.push(...scanner(piece));
+    return found.length <= max;
+  });
+  return { lines: found.slice(0, max).map((text) => JSON.parse(text)), isAll };
+}
+
+/** Hand over an answer piece by piece while `take` returns true; returns whether that was all. */
+async function readPieces(path, signal, take) {
+  const enough = new AbortController();
+  const timeout = AbortSignal.timeout(MANIFEST_TIMEOUT_MS);
+  const ends = AbortSignal.any([signal, timeout, enough.signal]);
+  const response = await ask(path, { signal: ends });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return true;
+    if (take(value)) continue;
+    await reader.cancel();
+    enough.abort();
+    return false;
+  }
 }
 
 /**

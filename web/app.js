@@ -7,6 +7,7 @@ import { themeButton } from "./parts/theme.js";
 import { countWaiting, watchPending } from "./pending.js";
 import { whenAdmitted } from "./parts/login.js";
 import { approvalsView } from "./views/approvals.js";
+import { exportView } from "./views/export.js";
 import { overviewView } from "./views/overview.js";
 import { sessionView } from "./views/session.js";
 import { sessionsView } from "./views/sessions.js";
@@ -28,6 +29,7 @@ const VIEWS = [
     mount: approvalsView,
   },
   { pattern: /^#\/webhooks$/, href: "#/webhooks", nav: "Webhooks", key: "W", mount: webhooksView },
+  { pattern: /^#\/export$/, href: "#/export", nav: "Export", key: "E", mount: exportView },
   { pattern: /^#\/settings$/, href: "#/settings", nav: "Settings", key: "C", mount: settingsView },
 ];
 const HOME = "#/sessions";

@@ -90,6 +90,51 @@ export function readTree(text) {
   return root.items[0];
 }
 
+/**
+ * Take an object apart that comes in pieces: what is returned takes the next piece and gives the
+ * objects, as text, that ended in it of the list that is its member `name`.
+ */
+export function listScanner(name) {
+  const begins = `"${name}":[`; // in a string it would have backslashes
+  let text = ""; // what has come and is not gone through, or belongs to an object that is open
+  let isIn = false;
+  let isOver = false;
+  let at = 0;
+  let depth = 0;
+  let inString = false;
+  return (piece) => {
+    text += piece;
+    const found = [];
+    if (!isIn) {
+      const start = text.indexOf(begins);
+      if (start < 0) return found;
+      isIn = true;
+      text = text.slice(start + begins.length);
+    }
+    let first = 0; // where the object that is open begins; it was cut to 0 if it began before
+    for (; at < text.length && !isOver; at += 1) {
+      const sign = text[at];
+      if (inString) {
+        if (sign === "\\") at += 1;
+        else if (sign === '"') inString = false;
+      } else if (sign === '"') {
+        inString = true;
+      } else if (sign === "{" || sign === "[") {
+        if (depth === 0) first = at;
+        depth += 1;
+      } else if (sign === "}" || sign === "]") {
+        depth -= 1;
+        if (depth === 0) found.push(text.slice(first, at + 1));
+        isOver = depth < 0;
+      }
+    }
+    const kept = isOver ? text.length : depth > 0 ? first : Math.min(at, text.length);
+    text = text.slice(kept);
+    at -= kept;
+    return found;
+  };
+}
+
 /** The text with some values replaced: `sources` are [member as read, new text], in order. */
 export function replaceValues(text, sources) {
   let result = "";

@@ -15,6 +15,8 @@ from agentstate.ground.settings import WebhookSettings
 from tests.helpers.browser import open_page
 from tests.helpers.desk import Desk
 from tests.helpers.node import module_path, need_node
+from tests.helpers.runs import call as chat_call
+from tests.helpers.runs import record, record_run, say
 from tests.store.contract_control import run_of
 from tests.store.contract_durable import lost
 from tests.web.steps import call, message, put_step, put_story
@@ -137,11 +139,20 @@ def show_session(desk: Desk, page: Page) -> None:
 
 
 def show_export(desk: Desk, page: Page) -> None:
-    show_session(desk, page)
-    page.get_by_text("Export", exact=True).click()
-    page.get_by_role("button", name="Check").click()
-    page.locator(".export-said:not(:empty)").wait_for()
-    page.get_by_text("Looking").wait_for(state="hidden")
+    desk.run(record_run(desk.store))
+    desk.run(record(desk.store, [say("x")], chat_call("c")))
+    page.goto("#/export?split=0.1&include=failed")
+    page.locator(".findings .facts").wait_for()
+    for fold in page.locator(".export-result summary").all():
+        fold.click()
+    page.locator(".found-lines li").wait_for()
+    for fold in page.locator(".exported .unfold > summary").all():
+        fold.click()
+
+
+def show_refused_export(desk: Desk, page: Page) -> None:
+    page.goto("#/export?cost_max_usd=cheap")
+    page.get_by_text("must be an amount").wait_for()
 
 
 def show_steered(desk: Desk, page: Page) -> None:
@@ -317,7 +328,8 @@ def show_unknown(desk: Desk, page: Page) -> None:
 
 PAGES = (
     show_list, show_one, show_edited, show_as_text, show_request, show_approved, show_rejected,
-    show_nothing, show_keys, show_sessions, show_session, show_export, show_steered,
+    show_nothing, show_keys, show_sessions, show_session, show_export,
+    show_refused_export, show_steered,
     show_rollback, show_no_webhook, show_webhooks, show_step, show_attempts, show_compare, show_raw,
     show_failed, show_no_session, show_filtered, show_overview, show_settings,
     show_budget, show_fork, show_cassette, show_delete, show_edit, show_answers, show_rerun,

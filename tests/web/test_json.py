@@ -162,3 +162,25 @@ def test_megabytes_of_one_string_are_read(module: Page) -> None:
     )
 
     assert length == 0
+
+
+def test_a_list_that_comes_in_pieces_is_taken_apart(module: Page) -> None:
+    items = [{"a": 'x"]}\\', "b": [{"c": 1}]}, {}, {"q": '"lines":[{'}]
+    head = {"filters": {"search": '"lines":[{"a": 1}]'}}
+    text = f'{json.dumps(head)[:-1]},"lines":{json.dumps(items)},"counts":{{"lines": [[1]]}}}}'
+    found = module.evaluate(
+        """text => {
+            const found = [];
+            for (let at = 0; at <= text.length; at += 1) {
+              const scan = json.listScanner("lines");
+              found.push([...scan(text.slice(0, at)), ...scan(text.slice(at))]);
+            }
+            const scan = json.listScanner("lines");
+            found.push([...text].flatMap((sign) => scan(sign)));
+            return found;
+        }""",
+        text,
+    )
+    assert len(found) == len(text) + 2
+    for each in found:
+        assert [json.loads(one) for one in each] == items

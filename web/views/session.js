@@ -4,7 +4,6 @@ import { poll, readTimeline } from "../api.js";
 import { make, setText } from "../dom.js";
 import { ago, costOf, count, countShort, money, plural, statusLabel } from "../format.js";
 import { about } from "../parts/about.js";
-import { exportControl } from "../parts/exporting.js";
 import { steering } from "../parts/steering.js";
 import { stepPanel } from "../parts/step.js";
 import { timeline } from "../parts/timeline.js";
@@ -38,7 +37,11 @@ export function sessionView(root, context, id, firstQuery) {
   });
   const heldCount = make("span");
   const waiting = make("p", { className: "waiting", hidden: true }, heldCount, " ", linkToAll(id));
-  const exporting = exportControl(`/api/sessions/${encodeURIComponent(id)}/export`, "This session");
+  const exporting = make("a", {
+    className: "button export-link",
+    href: `#/export?${new URLSearchParams({ session: id })}`,
+    textContent: "Export",
+  });
   const list = make("dl", { className: "facts", hidden: true }, ...facts.map(({ node }) => node));
   const names = about();
   const steer = steering(id, () => refresh());
@@ -117,7 +120,7 @@ export function sessionView(root, context, id, firstQuery) {
       make("h1", { textContent: visible(id) }),
       badge,
       steer.buttons,
-      exporting.node,
+      exporting,
       further.node,
     ),
     names.node,
@@ -307,7 +310,6 @@ export function sessionView(root, context, id, firstQuery) {
       failed.stop();
       steps.stop();
       panel.stop();
-      exporting.stop();
       steer.stop();
       further.stop();
       unsubscribe();

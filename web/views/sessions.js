@@ -4,7 +4,6 @@ import { listSessions, poll } from "../api.js";
 import { keyedList, make, setText } from "../dom.js";
 import { ago, costOf, count, countShort, moment, money, plural, statusLabel } from "../format.js";
 import { about } from "../parts/about.js";
-import { exportControl } from "../parts/exporting.js";
 import { firstCall } from "../parts/first.js";
 import { visible } from "../visible.js";
 
@@ -55,8 +54,11 @@ export function sessionsView(root, context, firstQuery) {
   const after = make("a", { className: "button", textContent: "Older →" });
   const pager = make("nav", { className: "pager", "aria-label": "Pages" }, before, after);
   const first = make("div", { className: "first", hidden: true }, ...firstCall(location.origin));
-  const exporting = exportControl("/api/export/dataset", "All sessions");
-  exporting.node.hidden = true;
+  const exporting = make("a", {
+    className: "button export-link",
+    textContent: "Export",
+    hidden: true,
+  });
   const filters = make(
     "div",
     { className: "filters", hidden: true },
@@ -72,7 +74,7 @@ export function sessionsView(root, context, firstQuery) {
       { className: "head" },
       make("h1", { textContent: "Sessions" }),
       summary,
-      exporting.node,
+      exporting,
     ),
     filters,
     notice,
@@ -88,6 +90,7 @@ export function sessionsView(root, context, firstQuery) {
     search.value = document.activeElement === search ? search.value : filter.search;
     status.value = filter.status;
     chips.replaceChildren(...chipsOf(filter));
+    exporting.href = hrefOf({ ...filter, after: "" }, "#/export");
     feed = poll((signal) => listSessions({ limit: PAGE_ROWS, ...filter }, signal), show, fail, {
       paceMs: PACE_MS,
     });
@@ -103,7 +106,7 @@ export function sessionsView(root, context, firstQuery) {
     table.hidden = sessions.length === 0;
     none.hidden = isBare || sessions.length > 0;
     setText(none, "No session is like that.");
-    exporting.node.hidden = isBare;
+    exporting.hidden = isBare;
     pager.hidden = !next && !filter.after;
     before.hidden = !filter.after;
     before.href = hrefOf({ ...filter, after: pages.at(-1) ?? "" });
@@ -139,6 +142,7 @@ export function sessionsView(root, context, firstQuery) {
 
   search.addEventListener("input", () => {
     clearTimeout(typing);
+    exporting.href = hrefOf({ ...filter, search: search.value.trim(), after: "" }, "#/export");
     typing = setTimeout(() => change({ search: search.value.trim() }), TYPING_MS);
   });
   status.addEventListener("change", () => change({ status: status.value }));
@@ -164,7 +168,6 @@ export function sessionsView(root, context, firstQuery) {
     unmount() {
       clearTimeout(typing);
       feed.stop();
-      exporting.stop();
     },
   };
 }
@@ -182,10 +185,10 @@ function filterOf(query) {
   };
 }
 
-function hrefOf(filter) {
+function hrefOf(filter, path = "#/sessions") {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(filter)) if (value) query.set(name, value);
-  return query.size > 0 ? `#/sessions?${query}` : "#/sessions";
+  return query.size > 0 ? `${path}?${query}` : path;
 }
 
 /** What else is filtered by, each with a way out. */
