@@ -23,7 +23,8 @@ OVERHEAD_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 
 MICRO = 1_000_000
 _TARGET = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
-# What the conventions call an operation, by dialect; all others are "chat".
+# What the conventions call a provider; and an operation, by dialect: all others are "chat".
+_PROVIDERS = {"gemini": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 _OPERATIONS = {
     "openai_completions": "text_completion",
     "openai_embeddings": "embeddings",
@@ -113,15 +114,13 @@ class Meters:
         took_s = max(attempt.ended_ms - attempt.started_ms, 0) / 1000
         self._durations.observe(
             took_s,
-            operation_of(dialect),
-            attempt.provider,
-            attempt.model,
+            *_place_of(dialect, attempt.provider, attempt.model),
             attempt.error_code or "",
         )
 
     def note_first_content(self, dialect: str, provider: str, model: str, after_ms: int) -> None:
         """Count when the content of a stream began."""
-        self._first_chunks.observe(after_ms / 1000, operation_of(dialect), provider, model)
+        self._first_chunks.observe(after_ms / 1000, *_place_of(dialect, provider, model))
 
     def note_answer(
         self,
@@ -138,7 +137,7 @@ class Meters:
         if fallback_index:
             self._fallbacks.add(1, provider)
         if usage is not None:
-            place = (operation_of(dialect), provider, model)
+            place = _place_of(dialect, provider, model)
             self._tokens.observe(usage.input_tokens, *place, "input")
             self._tokens.observe(usage.output_tokens, *place, "output")
         if cost_microusd:
@@ -154,6 +153,6 @@ class Meters:
         self._unsaved.add()
 
 
-def operation_of(dialect: str) -> str:
-    """Return what the conventions call what a dialect asks for."""
-    return _OPERATIONS.get(dialect, "chat")
+def _place_of(dialect: str, provider: str, model: str) -> tuple[str, str, str]:
+    """Return operation, provider and model as the conventions call them."""
+    return _OPERATIONS.get(dialect, "chat"), _PROVIDERS.get(provider, provider), model

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agentstate.ground.redaction import redact_text
+
 MEDIA_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 SERIES_MAX = 1_000  # of one metric; further values of labels are counted as `OTHER`
 OTHER = "other"
@@ -113,7 +115,8 @@ def render(rows: Iterable[Counter | Histogram | Gauge]) -> bytes:
 def _bounded(labels: Labels, known: Mapping[Labels, object]) -> Labels:
     if labels in known:
         return labels
-    cut = tuple(value[:VALUE_CHARS_MAX] for value in labels)
+    # A caller may have put anything into the name of a model, a key as well.
+    cut = tuple(redact_text(value)[:VALUE_CHARS_MAX] for value in labels)
     if cut in known or len(known) < SERIES_MAX:
         return cut
     return (OTHER,) * len(labels)

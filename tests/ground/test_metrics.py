@@ -85,6 +85,13 @@ def test_what_callers_name_cannot_fill_the_memory() -> None:
     assert max(len(labels[0][1]) for _, labels in samples) == metrics.VALUE_CHARS_MAX
 
 
+def test_a_key_in_the_name_of_a_model_is_no_label() -> None:
+    found = counter("model")
+    found.add(1, "gpt sk-" + "a1B2" * 12)
+
+    assert read([found]) == {("calls_total", (("model", "gpt [secret:openai_key]"),)): 1}
+
+
 def test_meters_say_what_happened() -> None:
     meters = Meters()
     meters.note_request("exact", 200, 0.8)
@@ -112,6 +119,7 @@ def test_meters_say_what_happened() -> None:
         labels for each, labels in found if each == name and ("error_type", "timeout") in labels
     ]
     assert dict(failed[0])["gen_ai_operation_name"] == "generate_content"
+    assert dict(failed[0])["gen_ai_provider_name"] == "gcp.gemini"
     assert found["gen_ai_client_operation_time_to_first_chunk_seconds_sum", chat] == 0.09
     tokens = {
         dict(labels)["gen_ai_token_type"]: value
