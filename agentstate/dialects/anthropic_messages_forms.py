@@ -124,6 +124,12 @@ def _split_block(block: dict[str, JSON]) -> tuple[dict[str, JSON], list[dict[str
     return opened, deltas
 
 
+# What a block is read by is as it started, or of the piece made for it: no piece of a kind that
+# readers pass over changes what the other form says.
+_OF_NO_PIECE = frozenset(("type", "id", "name", "input", "text"))
+_OF_ITS_OWN = {"text_delta": _OF_NO_PIECE - {"text"}}
+
+
 class _BlockMerge:
     """One block, as it started, and its pieces."""
 
@@ -136,8 +142,9 @@ class _BlockMerge:
 
     def take(self, delta: dict[str, JSON]) -> None:
         kind = str(delta.get("type"))
-        for key, value in delta.items():
-            if key == "type":
+        for key in delta:  # of one that comes twice the last counts, as for who reads the stream
+            value = delta[key]
+            if key in _OF_ITS_OWN.get(kind, _OF_NO_PIECE):
                 continue
             if kind == "input_json_delta" and key == "partial_json":
                 self._arguments.append(value if isinstance(value, str) else "")
@@ -204,7 +211,9 @@ class _Merge:
         return cast(dict[str, JSON], whole)
 
     def _take_start(self, message: dict[str, JSON]) -> None:
-        self._message = {**message}
+        # A gateway may leave them out, which no reader of a stream minds.
+        told = {"type": "message", "role": message.get("role", "assistant")}
+        self._message = {**message, **told}
         self._usage = {**as_object(message.get("usage"))}
         for index, block in enumerate(as_list(message.get("content"))):
             if isinstance(block, dict):

@@ -356,3 +356,58 @@ def test_a_long_answer_is_merged_in_one_pass() -> None:
 
 def test_frames_without_data_are_passed_over() -> None:
     assert body_from_events([Frame(b": x\n", None)]) == body_from_events([])
+
+
+@pytest.mark.parametrize("message", [{}, {"id": "msg_1"}, {"type": "other"}, None])
+def test_a_gateway_s_stream_makes_a_message_whatever_its_start_leaves_out(message: Any) -> None:
+    events = [
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "a"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+        {"type": "message_stop"},
+    ]
+    stream = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
+
+    made = json.loads(body_from_events(SSEDecoder().feed(stream)))
+
+    assert (made["type"], made["role"]) == ("message", "assistant")
+    assert made["content"] == [{"type": "text", "text": "a"}]
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        b'{"type":"x_delta","name":"send_email"}',
+        b'{"type":"name_delta","name":"send_email"}',
+        b'{"type":"x_delta","type":"input_delta","input":{"usd":9000}}',
+        b'{"type":"text_delta","input":{"usd":9000}}',
+    ],
+)
+def test_a_piece_that_readers_pass_over_changes_no_call(delta: bytes) -> None:
+    made = made_of_pieces(b'{"type":"input_json_delta","partial_json":"{\\"usd\\":1}"}', delta)
+
+    assert (made["name"], made["input"]) == ("pay", {"usd": 1})
+
+
+def test_of_a_piece_that_comes_twice_in_an_event_the_last_counts() -> None:
+    twice = (
+        b'{"type":"input_json_delta","partial_json":"{\\"usd\\":9000,\\"usd\\":",'
+        b'"partial_json":"{\\"usd\\":1}"}'
+    )
+
+    assert made_of_pieces(twice)["input"] == {"usd": 1}
+
+
+def made_of_pieces(*deltas: bytes) -> dict[str, Any]:
+    """Return the block that a tool call's start and these pieces make."""
+    events = [
+        b'{"type":"message_start","message":{"id":"m","role":"assistant","content":[]}}',
+        b'{"type":"content_block_start","index":0,"content_block":'
+        b'{"type":"tool_use","id":"t","name":"pay","input":{}}}',
+        *(b'{"type":"content_block_delta","index":0,"delta":%b}' % delta for delta in deltas),
+        b'{"type":"message_delta","delta":{"stop_reason":"tool_use"}}',
+    ]
+    stream = b"".join(b"data: %b\n\n" % event for event in events)
+    [block] = json.loads(body_from_events(SSEDecoder().feed(stream)))["content"]
+    found: dict[str, Any] = block
+    return found

@@ -25,6 +25,7 @@ from agentstate.doors.guard import COOKIE, Guard
 from agentstate.doors.proxy import hide_key, read_address
 from agentstate.ground.access import Tokens, cookie_of
 from agentstate.ground.canonical import canonical, encode, encode_readable, parse
+from agentstate.ground.chat import Answer
 from agentstate.ground.errors import BadRequest, ClientError
 from agentstate.wire.lines import LinesDecoder
 from agentstate.wire.message import Headers, Request, split_target
@@ -129,9 +130,12 @@ def check_stream(dialect: Dialect) -> Callable[[bytes], None]:
         for frame in _decode(decoder(), pieces):
             if cut_one.feed(frame) is Mark.ERROR:
                 break
-        assert assembler.finish(True) == cut_one.finish(True)
+        answer = assembler.finish(True)
+        assert answer == cut_one.finish(True)
         if dialect not in UPSTREAM_DIALECTS:
-            dialect.body_from_events(frames)
+            other = dialect.read_answer(dialect.body_from_events(frames))
+            if answer.is_complete:
+                _check_other_form(answer, other)
 
     return check
 
@@ -142,11 +146,41 @@ def check_body(dialect: Dialect) -> Callable[[bytes], None]:
     def check(data: bytes) -> None:
         answer = dialect.read_answer(data)
         assert answer.is_complete == (answer.fault is None)
-        dialect.events_from_body(data, True)
+        events = dialect.events_from_body(data, True)
+        if answer.is_complete and events:
+            other = dialect.assembler(len(answer.choices))
+            for frame in _decode(SSEDecoder(), [b"".join(events)]):
+                other.feed(frame)
+            _check_other_form(answer, other.finish(True))
         dialect.read_error(data)
         dialect.mend_error_body(502, data)
 
     return check
+
+
+def _check_other_form(recorded: Answer, other: Answer) -> None:
+    """What replays in the other form is whole, says the same, and calls no tool that the gate has
+    not seen: it looks at the form that was recorded."""
+    assert other.is_complete, other.fault
+    assert [choice.text for choice in other.choices] == [choice.text for choice in recorded.choices]
+    found, told = _calls(other), _calls(recorded)
+    assert {call[:2] for call in found} == {call[:2] for call in told}
+    # Arguments that not all read alike a form may have otherwise; a person is asked in any case.
+    if None not in {call[2] for call in told}:
+        assert found == told
+
+
+def _calls(answer: Answer) -> set[tuple[int, str, bytes | None]]:
+    """Return choice, name and arguments of every call; None = they are no object all read alike."""
+    return {(choice, call.name, _object_in(call.arguments)) for choice, call in answer.tool_calls}
+
+
+def _object_in(text: str) -> bytes | None:
+    try:
+        value = parse(text.encode("utf-8", "surrogatepass"))
+    except BadRequest:
+        return None
+    return canonical(value) if isinstance(value, dict) else None
 
 
 def check_ask(dialect: Dialect) -> Callable[[bytes], None]:
