@@ -30,7 +30,7 @@ from agentstate.ground.errors import (
     UpstreamRefused,
 )
 from agentstate.ground.records import RecordedAnswer
-from agentstate.ground.settings import Settings
+from agentstate.ground.settings import GateSettings, Settings
 from agentstate.ground.tasks import TaskSet
 from agentstate.steps import aside
 from agentstate.steps.budget import Budgets
@@ -193,7 +193,9 @@ class Rounds:
                 assert isinstance(request, dict), "a step has a request"
                 call = replace(call, ask=replace(call.ask, body=request))
             self._check_round(call, approvals, outcome, len(rounds))
-            begun = partial(opening_of, dialect, call.policy, current, scans_text=scans_text)
+            screened = policy_of(call.policy, approvals)
+            spells = scans_text or any(each.question.kind == "text" for each in approvals)
+            begun = partial(opening_of, dialect, screened, current, scans_text=spells)
             openings.append(await _aside(begun, current))
             rounds.append(outcome.told)
             refused |= {
@@ -371,6 +373,14 @@ class Opening:
 
 def _outcome(dialect: Dialect, recorded: RecordedAnswer, approvals: Sequence[Approval]) -> Outcome:
     return outcome_of(read_recorded(dialect, recorded), as_body(dialect, recorded), approvals)
+
+
+def policy_of(policy: Policy, approvals: Sequence[Approval]) -> Policy:
+    """Return a policy that keeps what was asked about: `policy`, unless it is a later one, which
+    would let it go. By then nothing of the answer has gone out, so any such policy will do."""
+    if all(policy.could_hold(each.question.tool, "function") for each in approvals):
+        return policy
+    return Policy(GateSettings(tools=("*",)))
 
 
 def opening_of(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cases.held import Asking, put_on_hold
-from tests.helpers.people import approve, list_pending, wait_for_pending
+from tests.helpers.people import approve, list_pending, reject, wait_for_pending
 from tests.helpers.proxy import POLL_S, WAIT_TIMEOUT_S, Proxy
 from tests.helpers.raw_client import Reception, ask, render_request
 from tests.helpers.services import TOKEN, Service
@@ -27,6 +27,7 @@ PATH = "/v1/chat/completions"
 HEADERS = (b"content-type", b"application/json")
 GUARDS_MAIL = '[gate]\ntools = ["send_email"]\nheartbeat_s = 0.2\n'
 GUARDS_MONEY = '[gate]\ntools = ["wire_money"]\nheartbeat_s = 0.2\n'
+ALLOWS_MAIL = '[[gate.rule]]\ntool = "send_email"\naction = "allow"\n'
 ENV = {"AGENTSTATE_FORWARD_RETRIES": "0"}
 
 
@@ -81,6 +82,18 @@ def completion(tool: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
     return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+SAID: dict[str, Any] = {
+    **completion("none"),
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "all right then"},
+            "finish_reason": "stop",
+        }
+    ],
+}
 
 
 def stream_of(tool: str) -> list[bytes]:
@@ -223,6 +236,36 @@ def test_a_held_call_lives_on_and_is_decided_after_it(rig: Rig) -> None:
 
     assert (row["tool"], got.status) == ("send_email", 200)
     assert b"send_email" in got.body
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["stream", "body"])
+@pytest.mark.parametrize("restarts", [True, False], ids=["restart", "reload"])
+@pytest.mark.parametrize(
+    "policy", [GUARDS_MONEY, "[gate]\ntools = []\n", ALLOWS_MAIL], ids=["other", "none", "allow"]
+)
+def test_a_refused_call_does_not_go_out_though_nothing_guards_it_any_more(
+    rig: Rig, policy: str, restarts: bool, streams: bool
+) -> None:
+    """The model was told, and what it said then is all that the agent gets."""
+    tool = {"name": "send_email", "parameters": {"type": "object"}}
+    body = {"stream": streams, "tools": [{"type": "function", "function": tool}]}
+    called = completion("send_email")
+    rig.upstream.load(
+        [sse_reply(stream_of("send_email")) if streams else json_reply(called), json_reply(SAID)]
+    )
+    with rig.asking("s", **body):
+        wait_for_pending(rig.proxy, session="s")
+    if restarts:
+        rig.config.write_text(policy, encoding="utf-8")
+        rig.proxy.restart()
+    else:
+        rig.hang_up(policy)
+    reject(rig.proxy, session="s", then="continue")
+    got = rig.call("s", **body)
+
+    assert (got.status, got.ending) == (200, "complete")
+    assert b"all right then" in got.body
+    assert b"send_email" not in got.body
 
 
 def test_a_stream_in_flight_ends_by_the_policy_it_began_with(rig: Rig) -> None:
