@@ -69,6 +69,7 @@ class Flight:
         # Frames are kept, or a person is being asked: clients hear nothing, and must not time out.
         self.is_keeping = False
         self._pieces: list[bytes] = []
+        self._last = b""  # goes out with the landing
         self._bytes = 0
         self._spool_bytes_max = spool_bytes_max
         self._waiting: list[asyncio.Future[None]] = []  # followers that wait for news
@@ -91,6 +92,14 @@ class Flight:
             self._bytes += len(piece)
             self._wake()
 
+    def publish_last(self, piece: bytes) -> None:
+        """Hand out a piece with the landing, not before.
+
+        For what says that no answer comes: whoever hears it may ask again at once, and must not
+        join this very call, which is over, and on record as that only when it lands.
+        """
+        self._last = piece
+
     def keep(self, is_keeping: bool) -> None:
         """Say whether followers hear nothing though something has come."""
         if is_keeping is not self.is_keeping:
@@ -100,6 +109,8 @@ class Flight:
     def land(self, landing: Landing) -> None:
         """End the flight. The first landing stands."""
         if self.landing is None:
+            if self._last:
+                self.publish(self._last)
             self.landing = landing
             self.on_desert = None  # it would keep the call alive that it belongs to
             self._wake()

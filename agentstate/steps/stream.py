@@ -89,7 +89,7 @@ class StreamReader:
         # When the answer has ended with its completing frame, until when more may come; None = it
         # has not. No cut after it takes the answer back.
         self._ends_s: float | None = None
-        self._is_error_out = False  # the upstream's own error event was passed on
+        self._has_last = False  # the upstream's own error event is passed on at the landing
         self._refused: Failed | None = None  # that error, as a response of its own
 
     async def run(self) -> Landing | Failed:
@@ -241,8 +241,8 @@ class StreamReader:
         # What is no JSON would break its client's reader before that saw any error.
         is_readable = self._call.dialect.mend_error_body(502, frame.data or b"") is None
         if self._flight.head is not None and may_pass and is_readable:
-            self._publish(frame.raw)
-            self._is_error_out = True
+            self._flight.publish_last(frame.raw)
+            self._has_last = True
         self._refused = self._leg.refusal_inside(self._exchange, frame.data or b"")
         if self._refused is not None:
             raise self._refused.error
@@ -266,7 +266,7 @@ class StreamReader:
         """The stream ended without an answer: say so to whoever has seen its beginning."""
         failed = self._refused if self._refused is not None else self._leg.failed(error)
         is_seen = self._flight.head is not None
-        if is_seen and not self._is_error_out:
+        if is_seen and not self._has_last:
             self._publish_own(failed.error)
         excerpt = b"".join(self._content) or failed.excerpt
         return replace(failed, excerpt=excerpt, is_out=is_seen or self._is_committed)
@@ -274,7 +274,7 @@ class StreamReader:
     def _publish_own(self, error: AgentStateError) -> None:
         """Hand out an error of ours as the last event."""
         shown = b"".join(self._content)[: self._shown_bytes]  # not what the screen keeps
-        self._publish(error_event_after(self._call.dialect, error, shown))
+        self._flight.publish_last(error_event_after(self._call.dialect, error, shown))
 
     def _let_end(self) -> None:
         """Give the exchange a moment to end by itself, in the background: then it can be kept."""

@@ -55,6 +55,21 @@ def test_a_flight_without_an_answer_ends_every_follower_after_the_last_piece() -
     run(scene())
 
 
+def test_what_says_that_no_answer_comes_goes_out_with_the_landing() -> None:
+    async def scene() -> None:
+        flight = Flight(1000)
+        follower = flight.attach()
+        flight.open(HEAD)
+        flight.publish(b"half")
+        flight.publish_last(b"error")
+        assert await anext(follower) == b"half"
+        assert not await flight.changed(0.0)
+        flight.land(Landing(error=UpstreamCut("cut")))
+        assert await collect(follower) == [b"error"]
+
+    run(scene())
+
+
 def test_the_producer_waits_for_the_fastest_follower_only() -> None:
     async def scene() -> None:
         flight = Flight(2)

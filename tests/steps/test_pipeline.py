@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,13 @@ from tests.steps.scene import (
     read,
 )
 
+ERROR = b'data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'
 
-def streaming() -> FakeExchange:
-    return FakeExchange(200, b"text/event-stream")
+
+def streaming(*pieces: bytes | Exception | None) -> FakeExchange:
+    exchange = FakeExchange(200, b"text/event-stream")
+    exchange.give(*pieces)
+    return exchange
 
 
 async def settle() -> None:
@@ -156,6 +161,34 @@ def test_a_retry_never_joins_a_call_that_is_being_given_up() -> None:
         answer = await scene.ask(scene.request())
         assert answer.status == 200
         await asking
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("fault", [UpstreamCut("cut"), ERROR], ids=["cut", "error event"])
+def test_who_asks_again_as_soon_as_a_stream_broke_off_gets_a_try_of_its_own(
+    fault: Exception | bytes,
+) -> None:
+    """Once it joined the call that it had just seen fail, and got that error again."""
+
+    async def scenario(scene: Scene) -> None:
+        async def fail_slowly(*args: Any, **named: Any) -> None:
+            await settle()  # so does a disk
+            await record(*args, **named)
+
+        record = scene.store.record_failure
+        scene.store.record_failure = fail_slowly  # type: ignore[method-assign]
+        broken = streaming(HEAD, TEXT, fault)
+        scene.transport.on_call = lambda number: _soon(broken)
+        first = await scene.ask(scene.request(stream=True))
+        assert not isinstance(first.body, bytes)
+        async for piece in first.body:
+            if b'"error"' in piece:
+                break
+        scene.transport.on_call = lambda number: _soon(streaming(HEAD, TEXT, END, DONE, None))
+        again = await read(await scene.ask(scene.request(stream=True)))
+        assert (b"[DONE]" in again, len(scene.transport.calls)) == (True, 2)
+        assert await scene.states() == ["complete"]
 
     play(scenario)
 
