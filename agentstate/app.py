@@ -15,7 +15,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from agentstate import __version__
@@ -144,9 +143,7 @@ class App:
         self._durables = services.durables
         pipeline = self._pipeline = Pipeline(services, targets)
         control = pipeline.control()
-        self._retention = Retention(
-            self._store, settings.store, partial(control.delete, by="retention")
-        )
+        self._retention = Retention(self._store, settings.store, control.retire)
         self._server = Server(
             self._door(pipeline, services, targets, control).answer,
             replace(settings.server, connections_max=self.clients_max),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from agentstate.cli_server import TIMEOUT_S, Answer, Record, RemoteRecord, ServerSilent, read_answer
@@ -164,9 +163,7 @@ def _open_file(settings: Settings, url: str) -> Iterator[FileRecord]:
             *ExportEndpoints(store, Redactor(settings.secrets, settings.redact.patterns)).rows(),
             *CassetteEndpoints(store, control, lambda: settings.secrets).rows(),
             *ApprovalEndpoints(store, gate).rows(),
-            *RetentionEndpoints(
-                Retention(store, settings.store, partial(control.delete, by="retention"))
-            ).rows(),
+            *RetentionEndpoints(Retention(store, settings.store, control.retire)).rows(),
         )
     )
     with asyncio.Runner() as runner:

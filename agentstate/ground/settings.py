@@ -127,7 +127,10 @@ class StoreSettings:
         "refuse", "when the disk fails: refuse calls with 503, or forward them unrecorded"
     )
     retention_days: float | None = setting(
-        None, "days after which a session that nobody used is deleted; none given = never"
+        None,
+        "days after which a session that nobody used is deleted; none given = never",
+        # None goes that was active in the last hour; and 0 may be meant as no limit.
+        least=0.05,
     )
     steps_max: int | None = setting(
         None, "steps on record, over which the longest unused sessions are deleted", least=1

@@ -1,32 +1,30 @@
 """Deletes what has been kept long enough: by age, by how many steps there are, by size on the disk.
 
-Sessions go whole and the longest unused first. Never: one that waits for a person or was paused by
-one, one with the tag `keep`, and, where only room is wanted, one that was active in the last hour.
-What goes is gone; so a look without deleting (`plan`) says the same as a run would do.
+Sessions go whole and the longest unused first. Which may go at all is for the store to say
+(`store/base_retention.py`); none that was active in the last hour does. What goes is gone; so a
+look without deleting (`plan`) says the same as a run would do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from agentstate.ground.clock import now_ms
-from agentstate.ground.errors import AgentStateError, NotFound
-from agentstate.ground.forks import Deletion
-from agentstate.ground.records import Query, SessionRow
+from agentstate.ground.errors import AgentStateError
+from agentstate.ground.retention import Quiet
 from agentstate.ground.settings import StoreSettings
 from agentstate.ground.tasks import TaskSet
-from agentstate.store.base import LIST_LIMIT_MAX, Store
+from agentstate.store.base import Store
 
 log = logging.getLogger("agentstate.retention")
 
 EVERY_S = 600.0  # what is to go after days may be so much late
-KEEP = "keep"  # a tag: its session stays
 ACTIVE_MS = 3_600_000  # a run that was active so lately is not over, however full the disk is
-STAYS = ("WAITING", "PAUSED")
+AT_ONCE_MAX = 10_000  # sessions that are looked at; the rest at the next look
 DAY_MS = 86_400_000
 MIB = 1024 * 1024
 
@@ -37,11 +35,27 @@ Why = Literal["age", "steps", "size"]
 class Going:
     """A session that is to go."""
 
-    session: str
-    updated_ms: int
-    steps: int
+    quiet: Quiet
     content_bytes: int  # of its answers alone: requests may be other sessions' too
     why: Why
+
+    @property
+    def session(self) -> str:
+        """Its name."""
+        return self.quiet.session
+
+
+class Retire(Protocol):
+    """What has a session be gone, if it still may go: `steps.control.Control.retire`."""
+
+    async def __call__(self, quiet: Quiet, *, quiet_since_ms: int, at_ms: int) -> bool:
+        """Say whether it went."""
+        ...
+
+
+async def nothing_goes(quiet: Quiet, *, quiet_since_ms: int, at_ms: int) -> bool:
+    """Delete nothing: for a record without limits."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +67,19 @@ class Standing:
 
     def without(self, going: Going) -> Standing:
         """Return what there is without a session, at most."""
-        return Standing(self.steps - going.steps, self.bytes - going.content_bytes)
+        return Standing(self.steps - going.quiet.steps, self.bytes - going.content_bytes)
 
 
-def why_goes(row: SessionRow, standing: Standing, limits: StoreSettings, at_ms: int) -> Why | None:
+def why_goes(row: Quiet, standing: Standing, limits: StoreSettings, at_ms: int) -> Why | None:
     """Say why a session is to go, if it is the longest unused one; None = it is not."""
     idle_ms = at_ms - row.updated_ms
     if limits.retention_days is not None and idle_ms > limits.retention_days * DAY_MS:
         return "age"
-    if idle_ms <= ACTIVE_MS:
-        return None
     if limits.steps_max is not None and standing.steps > limits.steps_max:
         return "steps"
     if limits.size_max_mb is not None and standing.bytes > limits.size_max_mb * MIB:
         return "size"
     return None
-
-
-def stays(row: SessionRow) -> bool:
-    """Say whether a session stays, however old it is."""
-    return row.status in STAYS or any(name == KEEP for name, _ in row.tags)
 
 
 class Retention:
@@ -82,15 +89,15 @@ class Retention:
         self,
         store: Store,
         limits: StoreSettings,
-        delete: Callable[[str], Awaitable[object]],
+        retire: Retire,
         *,
         every_s: float = EVERY_S,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """`delete`: has a session be gone, for all that speak of it."""
+        """`retire`: has a session be gone, for all that speak of it."""
         self.limits = limits
         self._store = store
-        self._delete = delete
+        self._retire = retire
         self._every_s = every_s
         self._now_ms = clock_ms
         self._tasks = TaskSet()
@@ -119,18 +126,20 @@ class Retention:
         Raises:
             StoreError: the record cannot be read.
         """
+        at_ms = self._now_ms()
+        quiet = await self._store.list_quiet(
+            quiet_since_ms=at_ms - ACTIVE_MS, at_ms=at_ms, limit=AT_ONCE_MAX
+        )
         standing = await self._standing()
         found: list[Going] = []
-        async for row in self._oldest_first():
-            why = why_goes(row, standing, self.limits, self._now_ms())
+        for row in quiet:
+            why = why_goes(row, standing, self.limits, at_ms)
             if why is None:
                 break
-            if stays(row):
-                continue
-            going = await self._going(row, why)
-            if going is not None:
-                found.append(going)
-                standing = standing.without(going)
+            deletion = await self._store.weigh_deletion(row.session)
+            if deletion is not None:  # else somebody has just deleted it
+                found.append(Going(row, deletion.content_bytes, why))
+                standing = standing.without(found[-1])
         return found
 
     async def run(self) -> list[Going]:
@@ -143,19 +152,14 @@ class Retention:
         for going in await self.plan():
             if self._bell.is_set():
                 break
-            # Something may have happened to it, and what went before may have been enough.
-            row = await self._store.read_session(going.session)
-            standing = await self._standing()
-            if row is None or stays(row):
-                continue
-            if why_goes(row, standing, self.limits, self._now_ms()) is None:
-                continue
-            try:
-                await self._delete(going.session)
-            except NotFound:
-                continue  # by a person, meanwhile
-            await self._store.finish_removals()
-            gone.append(going)
+            at_ms = self._now_ms()
+            # What went before may have been enough.
+            if why_goes(going.quiet, await self._standing(), self.limits, at_ms) is None:
+                break
+            # Something may have happened to it: that is seen where it is deleted.
+            if await self._retire(going.quiet, quiet_since_ms=at_ms - ACTIVE_MS, at_ms=at_ms):
+                gone.append(going)
+                await self._store.finish_removals()
         return gone
 
     async def _run(self) -> None:
@@ -166,29 +170,13 @@ class Retention:
                 log.warning("what was kept long enough cannot be deleted: %s", error.message)
             else:
                 if gone:
-                    steps = sum(each.steps for each in gone)
+                    steps = sum(each.quiet.steps for each in gone)
                     log.info("%d sessions with %d steps were kept long enough", len(gone), steps)
             try:
                 async with asyncio.timeout(self._every_s):
                     await self._bell.wait()
             except TimeoutError:
                 continue
-
-    async def _oldest_first(self) -> AsyncIterator[SessionRow]:
-        query = Query(limit=LIST_LIMIT_MAX, newest_first=False)
-        while True:
-            page = await self._store.list_sessions(query)
-            for row in page.rows:
-                yield row
-            if page.next_cursor is None:
-                return
-            query = replace(query, after=page.next_cursor)
-
-    async def _going(self, row: SessionRow, why: Why) -> Going | None:
-        deletion: Deletion | None = await self._store.weigh_deletion(row.session)
-        if deletion is None:
-            return None
-        return Going(row.session, row.updated_ms, row.steps, deletion.content_bytes, why)
 
     async def _standing(self) -> Standing:
         totals = await self._store.read_totals()

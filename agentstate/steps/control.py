@@ -17,6 +17,7 @@ from agentstate.ground.control import Change, Place, Rollback, SettableStatus, W
 from agentstate.ground.errors import NotFound, StoreError, shorten
 from agentstate.ground.events import Event, EventKind, new_event_id
 from agentstate.ground.forks import Deletion, ForkAsk
+from agentstate.ground.retention import Quiet
 from agentstate.ground.tapes import TapedSession
 from agentstate.store.base import Store
 
@@ -119,6 +120,20 @@ class Control:
         except (TimeoutError, StoreError):
             return deletion, False
         return deletion, True
+
+    async def retire(self, quiet: Quiet, *, quiet_since_ms: int, at_ms: int) -> bool:
+        """Have a session be gone if it may go; return whether it went. See
+        `Store.retire_session`.
+
+        Raises:
+            StoreError: it could not be written; nothing was deleted.
+        """
+        is_gone = await self._store.retire_session(
+            quiet, quiet_since_ms=quiet_since_ms, at_ms=at_ms
+        )
+        if is_gone:
+            self.on_delete(quiet.session)
+        return is_gone
 
     async def pause(self, session: str, *, reason: str | None, by: str | None) -> None:
         """Hold the calls of a session from now on. Raises `NotFound`, `StoreError`."""

@@ -62,6 +62,7 @@ from agentstate.store.base_export import ExportStore
 from agentstate.store.base_forks import ForkStore
 from agentstate.store.base_gate import GateStore
 from agentstate.store.base_overview import OverviewStore
+from agentstate.store.base_retention import RetentionStore
 from agentstate.store.base_revisions import RevisionStore
 from agentstate.store.base_tape import TapeStore
 
@@ -75,7 +76,7 @@ COUNT_MAX = 10**12
 
 class Store(
     GateStore, EventStore, ControlStore, RevisionStore, ForkStore, DurableStore, BudgetStore,
-    TapeStore, ExportStore, CallStore, OverviewStore, Protocol,
+    TapeStore, ExportStore, CallStore, OverviewStore, RetentionStore, Protocol,
 ):  # fmt: skip
     """One record of sessions and their steps; what people decide, are told and do to runs is in its
     bases."""

@@ -40,8 +40,8 @@ from agentstate.store.base import (
 )
 from agentstate.store.memory_budget import MemoryBudget
 from agentstate.store.memory_calls import MemoryCalls
-from agentstate.store.memory_forks import MemoryForks
 from agentstate.store.memory_overview import MemoryOverview
+from agentstate.store.memory_retention import MemoryRetention
 from agentstate.store.memory_revisions import MemoryRevisions
 from agentstate.store.memory_rows import (
     KeptAnswer,
@@ -56,7 +56,7 @@ from agentstate.store.memory_tape import MemoryTape
 
 
 class MemoryStore(
-    MemoryForks, MemoryRevisions, MemoryBudget, MemoryTape, MemoryCalls, MemoryOverview
+    MemoryRetention, MemoryRevisions, MemoryBudget, MemoryTape, MemoryCalls, MemoryOverview
 ):
     """A `Store` without a file. Closed and opened again it still has its sessions."""
 

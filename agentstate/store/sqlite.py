@@ -49,13 +49,13 @@ from agentstate.store.sqlite_budget import SqliteBudget
 from agentstate.store.sqlite_calls import SqliteCalls
 from agentstate.store.sqlite_durable import SqliteDurable
 from agentstate.store.sqlite_export import SqliteExport
-from agentstate.store.sqlite_forks import SqliteForks
 from agentstate.store.sqlite_keys import KeyIndex
 from agentstate.store.sqlite_overview import SqliteOverview
 from agentstate.store.sqlite_readers import Readers
 from agentstate.store.sqlite_record import Recorder
 from agentstate.store.sqlite_replays_record import NoteSum
 from agentstate.store.sqlite_request import HeavyParts, read_request
+from agentstate.store.sqlite_retention import SqliteRetention
 from agentstate.store.sqlite_revisions import SqliteRevisions
 from agentstate.store.sqlite_tape import SqliteTape
 from agentstate.store.sqlite_writer import GroupWriter
@@ -71,7 +71,7 @@ CLOSE_PATIENCE_S = 10.0  # folding a full log takes a tenth of it on a slow disk
 
 
 class SqliteStore(
-    SqliteForks, SqliteRevisions, SqliteDurable, SqliteBudget, SqliteTape, SqliteExport,
+    SqliteRetention, SqliteRevisions, SqliteDurable, SqliteBudget, SqliteTape, SqliteExport,
     SqliteCalls, SqliteOverview,
 ):  # fmt: skip
     """A `Store` in one SQLite file. Belongs to the event loop that opened it."""

@@ -175,8 +175,11 @@ class SqliteForks(SqliteControl):
                 return
 
     def _deleted(self, session: str, done: asyncio.Future[None]) -> None:
-        if done.cancelled() or done.exception() is not None:
-            return
+        if not done.cancelled() and done.exception() is None:
+            self._forget_deleted(session)
+
+    def _forget_deleted(self, session: str) -> None:
+        """Let go of what is kept of a session that is gone, and begin to remove what it left."""
         self._keys.forget(session)
         if self._paused is not None and session not in self._pausing:
             self._paused.discard(session)

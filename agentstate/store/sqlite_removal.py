@@ -20,6 +20,7 @@ being removed.
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from agentstate.ground.clock import monotonic_s
 from agentstate.ground.errors import NotFound, shorten
@@ -95,6 +96,10 @@ class RemovalRecorder:
             raise NotFound(f"There is no session {shorten(session)!r}.")
         for statement in (self._BEGIN, *self._DROP_SESSION):
             self._execute(statement, row)
+
+    def finds(self, statement: str, values: dict[str, Any]) -> bool:
+        """Say whether a question of a caller that decides on it has an answer."""
+        return self._execute(statement, values).fetchone() is not None
 
     _DROP_UNUSED_PROMPT = """
         delete from prompt

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from agentstate.ground.control import About
+from agentstate.ground.errors import SettingError
+from agentstate.ground.load import load_settings
+from agentstate.ground.retention import Quiet
 from agentstate.ground.settings import StoreSettings
 from agentstate.house.retention import ACTIVE_MS, DAY_MS, Going, Retention
 from agentstate.store.base import Store
 from tests.helpers.recording import START_MS, record, run_on
+from tests.store.contract import claim_of
+from tests.store.contract_durable import lost
 
 HOUR_MS = 3_600_000
 
@@ -38,7 +43,7 @@ async def say(
 
 
 def retention(store: Store, at_ms: int, **limits: Any) -> Retention:
-    return Retention(store, StoreSettings(**limits), store.delete_session, clock_ms=lambda: at_ms)
+    return Retention(store, StoreSettings(**limits), store.retire_session, clock_ms=lambda: at_ms)
 
 
 def names(going: list[Going]) -> list[tuple[str, str]]:
@@ -143,15 +148,38 @@ def test_what_changes_between_plan_and_deletion_is_looked_at_again(
             await say(store, name, START_MS)
         at_ms = START_MS + 9 * DAY_MS
 
-        async def delete(session: str) -> None:
-            await store.delete_session(session)
-            if session == "a" and happens == "deleted":
+        async def retire(quiet: Quiet, **moments: int) -> bool:
+            if quiet.session == "b" and happens == "deleted":
                 await store.delete_session("b")
-            if session == "a" and happens == "used again":
+            if quiet.session == "b" and happens == "used again":
                 await say(store, "b", at_ms, steps=2)
+            return await store.retire_session(quiet, **moments)
 
-        kept = Retention(store, StoreSettings(retention_days=1), delete, clock_ms=lambda: at_ms)
+        kept = Retention(store, StoreSettings(retention_days=1), retire, clock_ms=lambda: at_ms)
         assert names(await kept.run()) == [("a", "age")]
         assert await sessions_of(store) == ({"b"} if happens == "used again" else set())
 
     play(tmp_path, scenario)
+
+
+def test_what_is_at_work_stays_however_old(tmp_path: Path) -> None:
+    """A claim in flight, and a durable call of which nobody knows whether it happened."""
+
+    async def scenario(store: Store) -> None:
+        await store.claim_step(claim_of("0", session="in flight", created_ms=START_MS))
+        await say(store, "unknown", START_MS)
+        await lost(store, session="unknown", at_ms=START_MS)
+        await say(store, "old", START_MS)
+        kept = retention(store, START_MS + 99 * DAY_MS, retention_days=1, steps_max=1)
+
+        assert names(await kept.plan()) == [("old", "age")]
+        assert names(await kept.run()) == [("old", "age")]
+        assert await sessions_of(store) == {"in flight", "unknown"}
+
+    play(tmp_path, scenario)
+
+
+def test_no_days_are_no_setting() -> None:
+    """Elsewhere 0 means that there is no limit; here it would delete what is in use."""
+    with pytest.raises(SettingError, match=r"expected a number from 0\.05, found '0'"):
+        load_settings({}, {"AGENTSTATE_STORE_RETENTION_DAYS": "0"}, Path("/"), None)

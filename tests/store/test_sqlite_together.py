@@ -90,6 +90,19 @@ class Together(ForksComparison, RevisionsComparison, BudgetComparison, DurableCo
         change = BudgetChange({"steps": steps})
         self._both(lambda store: store.set_budget(session, change, at_ms=at_ms))
 
+    @rule(count=st.integers(0, 2), since_ms=times_ms, at_ms=times_ms)
+    def make_room(self, count: int, since_ms: int, at_ms: int) -> None:
+        found = self._both(
+            lambda store: store.list_quiet(quiet_since_ms=since_ms, at_ms=at_ms, limit=3)
+        )
+        for quiet in found[:count]:
+            assert self._both(
+                lambda store, quiet=quiet: store.retire_session(
+                    quiet, quiet_since_ms=since_ms, at_ms=at_ms
+                )
+            )
+        self._both(lambda store: store.finish_removals())
+
     # All of it after each act would take minutes.
     def answers_are_the_same(self) -> None:
         """See `look`; as the next ones."""

@@ -32,7 +32,7 @@ from agentstate.ground.redaction import NOTHING_KNOWN, Redactor
 from agentstate.ground.settings import Loaded, StoreSettings
 from agentstate.house.feed import Feed
 from agentstate.house.outbox import Outbox
-from agentstate.house.retention import Retention
+from agentstate.house.retention import Retention, nothing_goes
 from agentstate.steps.control import Control
 from agentstate.steps.pipeline import Pipeline
 from agentstate.store.base import Store
@@ -63,7 +63,7 @@ def endpoint_table(
     `redactor`: takes those and more out of training data. `meters`: what was counted; None =
     nothing is. `retention`: what goes by itself; None = nothing."""
     if retention is None:
-        retention = Retention(store, StoreSettings(), lambda name: control.delete(name, by=None))
+        retention = Retention(store, StoreSettings(), nothing_goes)
     login = login or LoginEndpoints(Guard(Tokens(())), is_tls=False)
     rows = (
         *HealthEndpoints(store, pipeline, version, is_stopping).rows(),
@@ -84,10 +84,7 @@ def endpoint_table(
         *OverviewEndpoints(store).rows(),
         *SettingsEndpoints(in_force, version).rows(),
         *LiveEndpoints(feed).rows(),
-        *RetentionEndpoints(
-            retention
-            or Retention(store, StoreSettings(), lambda name: control.delete(name, by=None))
-        ).rows(),
+        *RetentionEndpoints(retention).rows(),
         *MetricsEndpoints(store, pipeline, meters or Meters(), version, is_stopping).rows(),
     )
     return (*rows, *OpenAPIEndpoints(version, rows).rows())

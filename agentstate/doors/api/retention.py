@@ -74,8 +74,8 @@ class RetentionEndpoints:
             "sessions": [
                 {
                     "session": each.session,
-                    "updated_ms": each.updated_ms,
-                    "steps": each.steps,
+                    "updated_ms": each.quiet.updated_ms,
+                    "steps": each.quiet.steps,
                     "content_bytes": each.content_bytes,
                     "why": each.why,
                 }
