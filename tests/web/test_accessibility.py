@@ -11,6 +11,7 @@ from agentstate.ground.approvals import Decision
 from agentstate.ground.clock import now_ms
 from agentstate.ground.control import Change, Place
 from agentstate.ground.events import DeliveryState
+from agentstate.ground.forks import ForkAsk
 from agentstate.ground.settings import WebhookSettings
 from tests.helpers.browser import open_page
 from tests.helpers.desk import Desk
@@ -224,6 +225,24 @@ def show_failed(desk: Desk, page: Page) -> None:
     page.locator(".note[data-is=bad]").wait_for()
 
 
+def show_waterfall(desk: Desk, page: Page) -> None:
+    put_story(desk)
+    for name in ("fork", "a-fork-with-a-name-that-is-longer-than-any-phone-is-wide"):
+        ask = ForkAsk(Place(index=1), session=name)
+        desk.run(desk.store.fork_session("s", ask, at_ms=now_ms()))
+    page.goto("#/sessions/s")
+    page.get_by_text("Waterfall", exact=True).click()
+    page.locator(".waterfall .branch").nth(1).wait_for()
+
+
+def show_fork_waterfall(desk: Desk, page: Page) -> None:
+    put_story(desk)
+    desk.run(desk.store.fork_session("s", ForkAsk(Place(index=1), session="fork"), at_ms=now_ms()))
+    page.goto("#/sessions/fork")
+    page.get_by_text("Waterfall", exact=True).click()
+    page.locator(".waterfall .branch").wait_for()
+
+
 def show_no_session(desk: Desk, page: Page) -> None:
     page.goto("#/sessions")
     page.get_by_role("heading", name="No session yet").wait_for()
@@ -331,7 +350,8 @@ PAGES = (
     show_nothing, show_keys, show_sessions, show_session, show_export,
     show_refused_export, show_steered,
     show_rollback, show_no_webhook, show_webhooks, show_step, show_attempts, show_compare, show_raw,
-    show_failed, show_no_session, show_filtered, show_overview, show_settings,
+    show_failed, show_waterfall, show_fork_waterfall, show_no_session, show_filtered, show_overview,
+    show_settings,
     show_budget, show_fork, show_cassette, show_delete, show_edit, show_answers, show_rerun,
     show_unknown,
 )  # fmt: skip

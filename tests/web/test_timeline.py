@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentstate.ground.clock import now_ms
-from agentstate.ground.control import About
 from agentstate.ground.records import RecordedAnswer, ReplayNote
 from agentstate.store.sqlite import SqliteStore
 from tests.helpers.browser import button, expect, open_page
 from tests.helpers.desk import Desk
 from tests.helpers.proxy import Proxy
-from tests.store.contract import checkpoint_of, claim_of
+from tests.store.contract import checkpoint_of
 from tests.store.contract_control import run_of
 from tests.web.steps import call, message, put_step, put_story
 
@@ -203,26 +202,6 @@ def test_a_step_in_flight_becomes_its_answer(desk: Desk, page: Page) -> None:
     expect(page.get_by_text("No answer yet.")).to_be_hidden()
 
 
-def test_parallel_calls_stand_below_each_other_and_children_branch_off(
-    desk: Desk, page: Page
-) -> None:
-    for number in range(3):
-        at_ms = 1_790_000_000_000 + number * 100
-        put_step(desk, [message("user", str(number))], "x", created_ms=at_ms)
-    child = claim_of("c", session="child", created_ms=1_790_000_000_300, about=About(parent="s"))
-    desk.run(desk.store.claim_step(child))
-    page.goto("#/sessions/s")
-    page.get_by_text("Waterfall", exact=True).click()
-    bars = page.locator(".waterfall .bar")
-    expect(bars).to_have_count(3)
-    tops = {bars.nth(at).get_attribute("y") for at in range(3)}
-    assert len(tops) == 3
-    branch = page.locator(".waterfall .branch")
-    expect(branch).to_have_attribute("aria-label", "Begun here: child")
-    branch.locator(".branch-bar").click()
-    expect(page.locator("h1")).to_have_text("child")
-
-
 def test_what_a_model_writes_is_only_ever_text(desk: Desk, page: Page) -> None:
     calls = (call("a", EVIL, '{"a": 1, "a": 2, broken'), call("b", "deep", "[" * 900 + "]" * 900))
     put_step(desk, [message("user", EVIL)], EVIL, calls=calls)
@@ -325,7 +304,7 @@ def test_figures_of_the_pure_parts(browser: Browser, desk: Desk) -> None:
             f"(() => {{ const bars = {lanes}; const count = it.laneOut(bars);"
             " return [count, ...bars.map((bar) => bar.lane)]; })()",
         ) == [2, 0, 1, 1, 0]
-        squeezed = "it.squeeze([{from: 0, to: 100}, {from: 100_000, to: 100_100}])"
+        squeezed = "it.squeeze([{from: 0, to: 100}, {from: 100_000, to: 100_100}], 1000)"
         assert run(
             "parts/waterfall.js",
             f"(() => {{ const place = {squeezed}; return [place.cuts.length, place(0),"

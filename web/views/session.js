@@ -77,7 +77,7 @@ export function sessionView(root, context, id, firstQuery) {
     make("summary", { textContent: "Waterfall" }),
     fall.node,
   );
-  chart.addEventListener("toggle", () => showWaterfall());
+  chart.addEventListener("toggle", () => (chart.open ? showWaterfall() : fall.stop()));
   const jump = make("button", {
     type: "button",
     className: "link-button",
@@ -250,7 +250,9 @@ export function sessionView(root, context, id, firstQuery) {
 
   function showWaterfall() {
     if (!chart.open || session === null) return;
-    fall.show(stepsAround(), panel.index());
+    const around = stepsAround();
+    const isEnd = around.at(-1)?.index === lastIndex();
+    fall.show({ steps: around, chosen: panel.index(), session, isEnd });
   }
 
   /** The steps that are known around the open one. */
@@ -310,6 +312,7 @@ export function sessionView(root, context, id, firstQuery) {
       failed.stop();
       steps.stop();
       panel.stop();
+      fall.stop();
       steer.stop();
       further.stop();
       unsubscribe();
